@@ -1,0 +1,5 @@
+"""`python -m verax` is `verax`."""
+
+from verax.cli.main import main
+
+main()

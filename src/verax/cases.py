@@ -1,0 +1,137 @@
+"""Cases: what a task hands out, and the truth about each one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+from verax.errors import InvalidInput
+
+
+class Role(IntEnum):
+    """What an object is to the rule that decides a scene."""
+
+    ABSENT = -1
+    OTHER = 0
+    FOCUS = 1
+    AVOID = 2
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What a right explanation of each case shows.
+
+    Attributes:
+        focus: ``(N, H, W)`` bool; pixels that the reasoning uses.
+        avoid: ``(N, H, W)`` bool; pixels of objects that it ignores.
+        objects: ``(N, K, H, W)`` bool; the pixels of each object.
+        boxes: ``(N, K, 4)`` int64; half-open rectangles (row0, row1, col0, col1), zeros where absent.
+        roles: ``(N, K)`` int8; the `Role` of each object.
+        names: the K object names.
+        values: the exact attribution of every input element, where it is known.
+    """
+
+    focus: Tensor
+    avoid: Tensor
+    objects: Tensor
+    boxes: Tensor
+    roles: Tensor
+    names: tuple[str, ...]
+    values: Tensor | None = None
+
+    @classmethod
+    def from_objects(cls, objects: Tensor, boxes: Tensor, roles: Tensor, names: Sequence[str]) -> Truth:
+        """Derive the focus and avoid masks from objects and their roles."""
+
+        def union(role: Role) -> Tensor:
+            return (objects & (roles == role)[:, :, None, None]).any(1)
+
+        return cls(union(Role.FOCUS), union(Role.AVOID), objects, boxes, roles, tuple(names))
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Truth:
+        """Apply `function` to every tensor."""
+        return join([self], lambda parts: function(parts[0]))
+
+
+def join(parts: Sequence[Truth], function: Callable[[list[Tensor]], Tensor]) -> Truth:
+    """Combine the tensors of several truths, field by field."""
+    first = parts[0]
+
+    def field(name: str) -> Tensor:
+        return function([getattr(part, name) for part in parts])
+
+    return Truth(
+        field("focus"),
+        field("avoid"),
+        field("objects"),
+        field("boxes"),
+        field("roles"),
+        first.names,
+        None if first.values is None else field("values"),
+    )
+
+
+@dataclass(frozen=True)
+class Cases:
+    """A batch of cases.
+
+    Attributes:
+        inputs: ``(N, C, H, W)`` float32 in [0, 1].
+        targets: ``(N,)`` int64; the label that the reasoning gives.
+        truth: what a right explanation shows.
+        group: ``(N,)`` int64; the bucket of each case.
+        ids: ``(N,)`` int64; unique within (task, seed).
+        task: the name of the task they come from.
+        seed: the seed they were drawn with.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    truth: Truth
+    group: Tensor
+    ids: Tensor
+    task: str = ""
+    seed: int = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Cases:
+        """Apply `function` to every tensor."""
+        return Cases(
+            function(self.inputs),
+            function(self.targets),
+            self.truth.map(function),
+            function(self.group),
+            function(self.ids),
+            self.task,
+            self.seed,
+        )
+
+    def __getitem__(self, index: slice | Tensor | Sequence[int]) -> Cases:
+        """Some of the cases."""
+        chosen = index if isinstance(index, slice | Tensor) else torch.as_tensor(index)
+        return self.map(lambda t: t[chosen.to(t.device) if isinstance(chosen, Tensor) else chosen])
+
+    def to(self, device: str | torch.device) -> Cases:
+        """The same cases on another device."""
+        return self.map(lambda t: t.to(device))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Cases]) -> Cases:
+        """Join batches of the same task."""
+        if not parts:
+            raise InvalidInput("There are no cases to join.")
+        return cls(
+            torch.cat([part.inputs for part in parts]),
+            torch.cat([part.targets for part in parts]),
+            join([part.truth for part in parts], torch.cat),
+            torch.cat([part.group for part in parts]),
+            torch.cat([part.ids for part in parts]),
+            parts[0].task,
+            parts[0].seed,
+        )

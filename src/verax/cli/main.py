@@ -1,0 +1,59 @@
+"""`verax`: the commands, and how they end.
+
+Exit codes: 0 done; 1 the answer is no (a certificate failed); 2 bad input, with one sentence; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from verax.cli import listing, networks, runs
+from verax.errors import VeraxError
+from verax.version import __version__
+
+app = typer.Typer(
+    name="verax",
+    help="Does this explanation tell the truth? Attribution methods judged against networks whose reasoning is known.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.command("run")(runs.run)
+app.command("report")(runs.report)
+app.command("list")(listing.show)
+app.command("certify")(networks.certify)
+app.command("train")(networks.train)
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"verax {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; errors that verax raises on purpose become one sentence and exit code 2."""
+    try:
+        app()
+    except VeraxError as error:
+        typer.echo(f"verax: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("verax: interrupted.", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(141)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""`verax train` and `verax certify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from verax.cli.console import console, interval, progress
+from verax.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from verax.networks.certificates import Certificate
+    from verax.tasks.textbox import TextBox
+
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
+Network = Annotated[str, typer.Option(help="Architecture: cnn3 or cnn4.")]
+Renderer = Annotated[str, typer.Option(help="sound or published.")]
+Background = Annotated[str, typer.Option(help="black, noise, noise:LOW-HIGH or folder:PATH.")]
+
+
+def _textbox(name: str, renderer: str, background: str) -> TextBox:
+    from verax.tasks import task
+    from verax.tasks.textbox import TextBox
+
+    found = task(name, renderer=renderer, background=background)
+    if not isinstance(found, TextBox):
+        raise InvalidParameter(f"Networks can be trained and certified for TextBox tasks only, not {name!r}.")
+    return found
+
+
+def train(
+    tasks: Annotated[list[str], typer.Argument(help="Tasks, such as textbox/complex-cr2.")],
+    network: Network = "cnn4",
+    seed: Annotated[int, typer.Option(min=0, help="Decides the first weights and every scene.")] = 0,
+    recipe: Annotated[str, typer.Option(help="fast (one-cycle) or published (Adam 1e-4, at most 10 epochs).")] = "fast",
+    device: Device = "auto",
+    early_stop: Annotated[bool, typer.Option(help="Stop once the network is certified with a margin.")] = True,
+    renderer: Renderer = "sound",
+    background: Background = "black",
+    out: Annotated[Path | None, typer.Option(help="Folder for the weights (default: the store).")] = None,
+) -> None:
+    """Train a network on fresh scenes, certify it and store it with its record."""
+    from verax.networks import NETWORKS, library, training
+
+    network = NETWORKS.canonical(network)
+    training.recipe(recipe)
+    worlds = [_textbox(name, renderer, background) for name in tasks]
+    folder = out or library.store_folder() / "networks"
+    failed = False
+    for world in worlds:
+        with progress() as bar:
+            row = bar.add_task(f"{world.name} {network}", total=None)
+
+            def watch(state: Any, bar: Any = bar, row: Any = row, name: str = world.name) -> None:
+                worst = "-" if state.worst is None else f"{state.worst:.3f}"
+                text = f"{name} {network} epoch {state.epoch}/{state.epochs} loss {state.loss:.4f} worst bucket {worst}"
+                bar.update(row, total=state.steps, completed=state.step, description=text)
+
+            done = training.train(
+                world,
+                network,
+                seed=seed,
+                how=recipe,
+                device=device,
+                early_stop=early_stop,
+                watch=watch,
+                half=True,
+            )
+        command = f"verax train {world.name} --network {network} --seed {seed} --recipe {recipe}"
+        command += ("" if early_stop else " --no-early-stop") + ("" if renderer == "sound" else f" --renderer {renderer}")
+        command += "" if background == "black" else f" --background {background}"
+        path = library.save(done, world, network, seed, recipe, command, folder)
+        assert done.certificate is not None
+        console.print(f"{done.certificate} after {done.epochs} epochs -> {path}", soft_wrap=True, markup=False)
+        failed |= not done.certificate.passed
+    if failed:
+        raise typer.Exit(1)
+
+
+def certify(
+    task: Annotated[str, typer.Argument(help="A task, such as textbox/complex-cr2.")],
+    network: Network = "cnn4",
+    seed: Annotated[int, typer.Option(min=0, help="Which of the stored networks.")] = 0,
+    weights: Annotated[Path | None, typer.Option(help="Another safetensors file, instead of the stored one.")] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Fresh scenes in each bucket.")] = 200,
+    device: Device = "auto",
+    renderer: Renderer = "sound",
+    background: Background = "black",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Prove, on fresh scenes and by interventions, that a network follows the reasoning of a task."""
+    from verax import devices
+    from verax.networks import NETWORKS, library
+    from verax.networks import certificates
+
+    network = NETWORKS.canonical(network)
+    world = _textbox(task, renderer, background)
+    where = devices.resolve(device)
+    if weights is None:
+        model = library.network(world, network, seed)
+    else:
+        model = library.load(weights, network, world.classes, check=weights.with_suffix(".json").is_file())
+    certificate = certificates.certify(model.to(where), world, n=samples)
+    if json:
+        import json as dumps
+
+        parts = {"accuracy": certificate.accuracy, "interventions": certificate.interventions}
+        tables = {name: frame.to_dict(orient="records") for name, frame in parts.items()}
+        typer.echo(dumps.dumps({**certificate.summary(), **tables}, indent=2))
+    else:
+        show(certificate, str(world.reasoning))
+    if not certificate.passed:
+        raise typer.Exit(1)
+
+
+def show(certificate: Certificate, reasoning: str) -> None:
+    """Print a certificate as two tables and a verdict."""
+    limits = certificate.thresholds
+    table = Table(title=f"{escape(certificate.task)}: accuracy in each bucket", caption=escape(reasoning))
+    for column in ("bucket", "scene", "label", "n", "accuracy", "95 % interval"):
+        table.add_column(column, justify="left" if column == "scene" else "right")
+    for row in certificate.accuracy.itertuples(index=False):
+        style = "" if row.accuracy >= limits.accuracy else "bold red"
+        cells = (row.group, row.scene, row.label, row.n, f"{row.accuracy:.3f}", interval(row.low, row.high))
+        table.add_row(*(escape(str(cell)) for cell in cells), style=style)
+    console.print(table)
+    table = Table(title="interventions in the same scene: how often the prediction follows the reasoning")
+    for column in ("bucket", "scene", "object", "edit", "n", "follow", "95 % interval"):
+        table.add_column(column, justify="left" if column in ("scene", "object", "edit") else "right")
+    last = None
+    for row in certificate.interventions.itertuples(index=False):
+        style = "" if row.follow >= limits.follow else "bold red"
+        first = (row.group, row.scene) if row.group != last else ("", "")
+        if last is not None and row.group != last:
+            table.add_section()
+        cells = (*first, row.object, row.edit, row.n, f"{row.follow:.3f}", interval(row.low, row.high))
+        table.add_row(*(escape(str(cell)) for cell in cells), style=style)
+        last = row.group
+    console.print(table)
+    console.print(f"{certificate.left_out} edits led to a scene without a label and were left out.")
+    colour = "green" if certificate.passed else "red"
+    console.print(f"[{colour}]{escape(str(certificate))}[/{colour}]", soft_wrap=True)

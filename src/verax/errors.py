@@ -1,0 +1,85 @@
+"""Exceptions that verax raises on purpose.
+
+Every one of them carries one sentence that a person can act on. The command line prints that sentence
+and leaves with exit code 2; from Python they can be caught together as `VeraxError`.
+
+| class | raised when |
+|---|---|
+| `UnknownName` | a task, network, method, metric, protocol or study does not exist (with a suggestion) |
+| `InvalidInput` | tensors have the wrong shape, type or values (NaN, infinite) |
+| `InvalidParameter` | an option has an impossible value or does not exist |
+| `InvalidStudy` | a study file is missing, is not TOML, or says something impossible |
+| `ReasoningError` | a reasoning cannot be read or contradicts itself (with the position of the fault) |
+| `MissingFile` | a file or folder that was asked for is not there or cannot be read |
+| `OutputError` | results cannot be written where they were asked for |
+| `DeviceUnavailable` | a device was asked for that this machine does not have |
+| `WeightsError` | stored weights are missing, damaged or do not fit |
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class VeraxError(Exception):
+    """Base of all exceptions that verax raises on purpose."""
+
+
+class UnknownName(VeraxError, LookupError):
+    """A name that no registry knows."""
+
+
+class InvalidInput(VeraxError, ValueError):
+    """Tensors that cannot be explained or scored."""
+
+
+class InvalidParameter(VeraxError, ValueError):
+    """An option with an impossible value, or one that does not exist."""
+
+
+class InvalidStudy(VeraxError, ValueError):
+    """A study description that cannot be used."""
+
+
+class ReasoningError(VeraxError, ValueError):
+    """A reasoning that cannot be read; `position` is the offset of the fault in the text."""
+
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(f"{message} (at character {position + 1})")
+        self.position = position
+
+
+class MissingFile(VeraxError, OSError):
+    """A file or folder that is needed and cannot be read."""
+
+
+class OutputError(VeraxError, OSError):
+    """A place where results cannot be written."""
+
+
+class DeviceUnavailable(VeraxError, RuntimeError):
+    """A device that this machine does not have."""
+
+
+class WeightsError(VeraxError, ValueError):
+    """Stored weights that are missing, damaged or do not fit."""
+
+
+class VeraxWarning(UserWarning):
+    """Base of all warnings that verax gives."""
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'x'?`` for the nearest known name, or the whole list when it is short.
+
+    >>> suggestion("gradiant", ["gradient", "occlusion"])
+    "; did you mean 'gradient'?"
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    if len(names) <= 12:
+        return f"; known: {', '.join(names)}" if names else ""
+    return f"; {len(names)} are known"

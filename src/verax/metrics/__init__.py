@@ -1,0 +1,74 @@
+"""Metrics: a map and the truth in, one score for each sample out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from verax.registry import Registry
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a score means.
+
+    Attributes:
+        name: the name of its column.
+        description: one line.
+        higher_is_better: its direction.
+        bounds: the smallest and the largest value that it can take.
+        protocol: the protocol whose maps it reads.
+        paper: where it comes from.
+    """
+
+    name: str
+    description: str
+    higher_is_better: bool
+    bounds: tuple[float, float]
+    protocol: str
+    paper: str
+
+
+NORMALISED = "/normalised"
+"""Ending of the metrics that are 0 for chance and 1 for the oracle."""
+
+_ARRAS = "Arras, Osman and Samek, Information Fusion 2022"
+_ZHANG = "Zhang et al., IJCV 2018"
+_KIM = "Kim, Plumb and Talwalkar, ICML 2022"
+_UNIT = (0.0, 1.0)
+
+_SOUND = (
+    Metric(
+        "focus-share", "Share of the map's mass on what the reasoning uses.", True, _UNIT, "sound", _ARRAS
+    ),
+    Metric("avoid-share", "Share of the mass on objects that it ignores.", False, _UNIT, "sound", _ARRAS),
+    Metric("other-share", "Share of the mass on objects of no role.", False, _UNIT, "sound", _ARRAS),
+    Metric("background-share", "Share of the mass outside all objects.", False, _UNIT, "sound", _ARRAS),
+    Metric("rank-accuracy", "Share of the K strongest of K focus pixels.", True, _UNIT, "sound", _ARRAS),
+    Metric("iou", "Overlap of the K strongest and the K focus pixels.", True, _UNIT, "sound", _KIM),
+    Metric("pointing-game", "Chance that the strongest pixel is in focus.", True, _UNIT, "sound", _ZHANG),
+)
+_PUBLISHED = (
+    # Boxes that overlap are counted twice, so the sum over several objects may pass 1.
+    Metric("pafl", "Attribution in the focus boxes.", True, (0.0, math.inf), "published", _KIM),
+    Metric("safl", "Attribution in the avoid boxes.", False, (0.0, math.inf), "published", _KIM),
+    Metric("piou", "Mean overlap with each focus box.", True, _UNIT, "published", _KIM),
+    Metric("siou", "Mean overlap with each avoid box.", False, _UNIT, "published", _KIM),
+    Metric("pmafl", "Mean attribution of a pixel in the focus boxes.", True, _UNIT, "published", _KIM),
+    Metric("smafl", "Mean attribution of a pixel in the avoid boxes.", False, _UNIT, "published", _KIM),
+)
+
+
+def _normalised(metric: Metric) -> Metric:
+    return replace(
+        metric,
+        name=metric.name + NORMALISED,
+        description=f"{metric.description[:-1]}; 0 is chance, 1 is the oracle.",
+        higher_is_better=True,
+        bounds=(-math.inf, 1.0),
+    )
+
+
+METRICS: Registry[Metric] = Registry("metric")
+for _metric in (*_SOUND, *map(_normalised, _SOUND), *_PUBLISHED):
+    METRICS.register(_metric.name, _metric)

@@ -1,0 +1,166 @@
+"""Scoring: raw attributions and cases in, one row for each sample out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from verax.cases import Cases, Role, Truth
+from verax.errors import InvalidInput
+from verax.metrics import METRICS, NORMALISED, focus, overlap, pointing, published, ranks
+from verax.protocols import PROTOCOLS, Prepared, sound
+from verax.protocols import published as pictures
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+def metric_names(protocol: str) -> list[str]:
+    """The metrics of a protocol, in the order of their columns."""
+    name = PROTOCOLS.canonical(protocol)
+    return [metric for metric in METRICS if METRICS.get(metric).protocol == name]
+
+
+def normalise(score: Tensor, chance: Tensor, oracle: Tensor) -> Tensor:
+    """Move scores so that chance is 0 and the oracle is 1; NaN where the two are the same."""
+    span = oracle - chance
+    return torch.where(span == 0, torch.nan, (score - chance) / span)
+
+
+def sound_scores(values: Tensor, truth: Truth) -> dict[str, Tensor]:
+    """All metrics of the sound protocol for prepared maps ``(N, H, W)``: name -> ``(N,)``.
+
+    Chance is the score of a constant map and the oracle that of the focus mask itself. What depends on the
+    focus (or avoid) pixels is NaN in cases that have none.
+    """
+    regions = focus.regions(truth)
+    has = {name: regions[name].any(2).any(1) for name in ("focus", "avoid")}
+    ties, flat = ranks.Ties.of(values, truth.focus), ranks.Ties.constant(truth.focus)
+    areas, oracle = focus.areas(truth), focus.shares(truth.focus.to(torch.float64), truth)
+    triples = {
+        f"{name}-share": (share, areas[name], oracle[name])
+        for name, share in focus.shares(values, truth).items()
+    }
+    best = torch.ones_like(areas["focus"])  # the focus mask gets all of its own pixels right
+    triples["rank-accuracy"] = (overlap.expected_accuracy(ties), overlap.expected_accuracy(flat), best)
+    triples["iou"] = (overlap.expected_iou(ties), overlap.expected_iou(flat), best)
+    triples["pointing-game"] = (pointing.pointing(values, truth.focus), pointing.chance(truth.focus), best)
+
+    defined = {"focus-share": has["focus"], "avoid-share": has["avoid"]}
+    scores = {name: score for name, (score, _, _) in triples.items()}
+    scores |= {name + NORMALISED: normalise(*triple) for name, triple in triples.items()}
+    for name, where in defined.items():
+        for column in (name, name + NORMALISED):
+            scores[column] = torch.where(where, scores[column], torch.nan)
+    return scores
+
+
+def published_scores(values: Tensor, truth: Truth) -> dict[str, Tensor]:
+    """All metrics of the published protocol for prepared maps ``(N, H, W)``: name -> ``(N,)``."""
+    functions = {"afl": published.afl, "iou": published.iou, "mafl": published.mafl}
+    roles = {"p": Role.FOCUS, "s": Role.AVOID}
+    return {
+        letter + name: function(values, truth, role)
+        for name, function in functions.items()
+        for letter, role in roles.items()
+    }
+
+
+def score(
+    maps: Tensor | NDArray[np.generic],
+    cases: Cases,
+    protocol: str = "sound",
+    *,
+    predictions: Tensor | NDArray[np.generic] | Sequence[int] | None = None,
+    transfer: str = "heat",
+    sign: str = "magnitude",
+) -> pd.DataFrame:
+    """Score raw attributions against the truth.
+
+    Args:
+        maps: attributions with the shape of ``cases.inputs``, or ``(N, H, W)``. NaN and infinity are allowed:
+            such a map is degenerate and gets its defined score.
+        cases: the cases that were explained.
+        protocol: "sound" or "published".
+        predictions: ``(N,)`` labels that the network gave. Where it is wrong it did not follow the reasoning,
+            so nothing is known about the right explanation: under "sound" its scores are NaN. Under
+            "published" they are kept, as in the paper.
+        transfer: how "published" turns a map into a picture. With "projection" each group of cases is one
+            batch, as in the paper.
+        sign: what "sound" keeps of a map: "magnitude", "positive" or "signed".
+
+    Returns:
+        One row for each sample: sample, group, degenerate, wrong, and one column for each metric.
+    """
+    name = PROTOCOLS.canonical(protocol)
+    sound.check_sign(sign)
+    pictures.check_transfer(transfer)
+    attributions = sound.as_maps(_read_maps(maps, cases))
+    wrong = _read_wrong(predictions, cases)
+    truth = cases.truth.map(lambda tensor: tensor.to(attributions.device))
+    if name == "sound":
+        prepared = sound.prepare(attributions, sign)
+        scores = sound_scores(prepared.values, truth)
+    else:
+        prepared = _pictures(attributions, cases.group.to(attributions.device), transfer)
+        scores = published_scores(prepared.values, truth)
+    table = {column: scores[column].cpu().numpy() for column in metric_names(name)}
+    if name == "sound":
+        table = {column: np.where(wrong, np.nan, values) for column, values in table.items()}
+    return pd.DataFrame(
+        {
+            "sample": cases.ids.cpu().numpy(),
+            "group": cases.group.cpu().numpy(),
+            "degenerate": prepared.degenerate.cpu().numpy(),
+            "wrong": wrong,
+            **table,
+        }
+    )
+
+
+def _pictures(attributions: Tensor, group: Tensor, transfer: str) -> Prepared:
+    if transfer != "projection":
+        return pictures.prepare(attributions, transfer)
+    # This transfer looks at a whole batch. The batches of the paper are its groups; taking them apart here
+    # means that the score of a group does not depend on which other groups are scored with it.
+    values = attributions.new_zeros(attributions[:, 0].shape)
+    degenerate = torch.zeros(len(group), dtype=torch.bool, device=group.device)
+    for number in torch.unique(group).tolist():
+        members = group == number
+        part = pictures.prepare(attributions[members], transfer)
+        values[members], degenerate[members] = part.values, part.degenerate
+    return Prepared(values, degenerate)
+
+
+def _read_maps(maps: object, cases: Cases) -> Tensor:
+    full = tuple(cases.inputs.shape)
+    flat = (full[0], *full[-2:])
+    if not isinstance(maps, Tensor | np.ndarray):
+        raise InvalidInput(f"Maps must be a tensor or an array, not {type(maps).__name__}.")
+    if tuple(maps.shape) not in (full, flat):
+        raise InvalidInput(f"Maps must have the shape {full} or {flat}, not {tuple(maps.shape)}.")
+    if isinstance(maps, Tensor):
+        return maps
+    if maps.dtype.kind not in "biuf":
+        raise InvalidInput(f"Maps must be real numbers, not {maps.dtype}.")
+    return torch.from_numpy(np.array(maps, dtype=np.float64))
+
+
+def _read_wrong(predictions: object, cases: Cases) -> NDArray[np.bool_]:
+    if predictions is None:
+        return np.zeros(len(cases), dtype=np.bool_)
+    labels = (
+        predictions.detach().cpu().numpy() if isinstance(predictions, Tensor) else np.asarray(predictions)
+    )
+    if labels.shape != (len(cases),) or labels.dtype.kind not in "biuf":
+        raise InvalidInput(
+            f"Predictions must be one label for each of the {len(cases)} cases, "
+            f"not {labels.dtype} of shape {labels.shape}."
+        )
+    return np.asarray(labels != cases.targets.cpu().numpy(), dtype=np.bool_)

@@ -1,0 +1,19 @@
+"""Networks: the models under the microscope, how they are trained, and what proves that they follow a reasoning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import nn
+
+from verax.registry import Registry
+
+NETWORKS: Registry[Callable[[int], nn.Module]] = Registry(
+    "network",
+    {
+        "cnn3": "verax.networks.architectures:cnn3",
+        "cnn4": "verax.networks.architectures:cnn4",
+    },
+    group="verax.networks",
+)
+"""Name -> function from the number of classes to a fresh network."""

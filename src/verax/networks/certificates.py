@@ -1,0 +1,238 @@
+"""Certificates: the evidence that a network follows a task's reasoning.
+
+Kim, Plumb and Talwalkar (ICML 2022) argue that buckets which differ in one object show what a network
+relies on, and check the accuracy in each bucket. A certificate does both: (a) the accuracy in every bucket
+on fresh samples, and (b) interventions: in the *same* scene one object is removed, added, moved or swapped
+while everything else stays as it is, and the prediction has to follow the reasoning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from verax.errors import InvalidInput, InvalidParameter
+from verax.networks.inference import device_of, predictions
+from verax.seeding import Streams
+from verax.tasks.base import Task
+from verax.tasks.textbox.renderers import Layout
+from verax.tasks.textbox.task import TextBox
+
+ACCURACY = 0.99
+FOLLOW = 0.97
+Z = 1.959963984540054  # two-sided 95 %
+
+ACCURACY_COLUMNS = ["group", "scene", "label", "n", "right", "accuracy", "low", "high"]
+FOLLOW_COLUMNS = ["group", "scene", "object", "edit", "n", "followed", "follow", "low", "high"]
+
+
+def wilson(successes: Any, n: Any) -> tuple[Any, Any]:
+    """The 95 % Wilson score interval of a proportion (Wilson, JASA 1927)."""
+    k, n = np.asarray(successes, dtype=float), np.asarray(n, dtype=float)
+    centre = (k + Z * Z / 2) / (n + Z * Z)
+    half = Z / (n + Z * Z) * np.sqrt(k * (n - k) / n + Z * Z / 4)
+    return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What a network must reach in its worst bucket and in its worst intervention."""
+
+    accuracy: float = ACCURACY
+    follow: float = FOLLOW
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not 0 <= value <= 1:
+                raise InvalidParameter(f"The threshold for {name} is a share from 0 to 1, not {value!r}.")
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The evidence, and the verdict under the stated thresholds.
+
+    Attributes:
+        task: the task's name.
+        accuracy: one row for each bucket: n, right, accuracy, low, high.
+        interventions: one row for each bucket, object and edit: n, followed, follow, low, high.
+        left_out: edits that led to a scene without a label, so that there is nothing to follow.
+        thresholds: what had to be reached.
+        seed: the seed of the fresh samples.
+    """
+
+    task: str
+    accuracy: pd.DataFrame
+    interventions: pd.DataFrame
+    left_out: int
+    thresholds: Thresholds
+    seed: int
+
+    @property
+    def worst_accuracy(self) -> float:
+        """The accuracy in the worst bucket."""
+        return float(self.accuracy["accuracy"].min())
+
+    @property
+    def worst_follow(self) -> float:
+        """The follow rate of the worst intervention."""
+        return float(self.interventions["follow"].min())
+
+    @property
+    def passed(self) -> bool:
+        """Whether the worst bucket and the worst intervention reach their thresholds."""
+        limits = self.thresholds
+        return self.worst_accuracy >= limits.accuracy and self.worst_follow >= limits.follow
+
+    def summary(self) -> dict[str, Any]:
+        """The certificate in a few numbers, for manifests and records."""
+        return {
+            "task": self.task,
+            "passed": self.passed,
+            "worst_accuracy": self.worst_accuracy,
+            "worst_follow": self.worst_follow,
+            "mean_follow": float(self.interventions["followed"].sum() / self.interventions["n"].sum()),
+            "samples": int(self.accuracy["n"].sum()),
+            "edits": int(self.interventions["n"].sum()),
+            "left_out": self.left_out,
+            "thresholds": asdict(self.thresholds),
+            "seed": self.seed,
+        }
+
+    def __str__(self) -> str:
+        verdict = "passes" if self.passed else "FAILS"
+        return (
+            f"{self.task}: the network {verdict}: worst bucket {self.worst_accuracy:.3f} "
+            f"(needs {self.thresholds.accuracy}), worst intervention {self.worst_follow:.3f} "
+            f"(needs {self.thresholds.follow})"
+        )
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One change made to one object in a batch of scenes; `rows` are the scenes it applies to."""
+
+    name: str
+    index: int
+    rows: Tensor
+    layout: Layout
+
+
+def edits(task: TextBox, layout: Layout, streams: Streams) -> Iterator[Edit]:
+    """Every way to change one object of each scene: remove, move, swap (another look) or add it."""
+    for index, kind in enumerate(task.world.kinds):
+        here = layout.present[:, index]
+        free = torch.zeros_like(layout.present)
+        free[:, index] = True
+        for look in range(1, len(kind.states)):
+            for name, mask in (("swap", here & (layout.states[:, index] != look)), ("add", ~here)):
+                rows = mask.nonzero()[:, 0]
+                if len(rows) == 0:
+                    continue
+                states = layout.states[rows].clone()
+                states[:, index] = look
+                changed = replace(layout[rows], states=states)
+                if name == "add":
+                    label = f"add/{kind.name}"
+                    changed = task.renderer.replace(streams[rows], changed, free[rows], task.world, label)
+                yield Edit(name if kind.plain_object else f"{name} {kind.states[look]}", index, rows, changed)
+        rows = here.nonzero()[:, 0]
+        if len(rows):
+            states = layout.states[rows].clone()
+            states[:, index] = 0
+            yield Edit("remove", index, rows, replace(layout[rows], states=states))
+            label = f"move/{kind.name}"
+            moved = task.renderer.replace(streams[rows], layout[rows], free[rows], task.world, label)
+            yield Edit("move", index, rows, moved)
+
+
+def _count(frame: pd.DataFrame, by: list[str], hit: str, rate: str) -> pd.DataFrame:
+    table = frame.groupby(by, sort=False)["hit"].agg(["size", "sum"]).reset_index()
+    table = table.rename(columns={"size": "n", "sum": hit})
+    table[rate] = table[hit] / table["n"]
+    table["low"], table["high"] = wilson(table[hit], table["n"])
+    return table
+
+
+def certify(
+    model: nn.Module,
+    task: Task | str,
+    *,
+    n: int = 200,
+    seed: int = 0,
+    thresholds: Thresholds | None = None,
+    batch_size: int = 256,
+) -> Certificate:
+    """Test whether `model` follows the reasoning of `task`.
+
+    An intervention counts as followed when the network is right about the scene before *and* after it.
+
+    Args:
+        model: gives ``(samples, classes)``.
+        task: a TextBox task or its name.
+        n: fresh scenes in each bucket; every applicable edit is made to each of them.
+        seed: seed of those scenes; they are separate from training and from `Task.cases`.
+        thresholds: what must be reached (default 0.99 in the worst bucket, 0.97 in the worst intervention).
+        batch_size: changes speed and memory, never the result.
+    """
+    if isinstance(task, str):
+        from verax.tasks import task as lookup
+
+        task = lookup(task)
+    if not isinstance(task, TextBox):
+        raise InvalidInput(f"There is no certificate for tasks like {task.name!r}.")
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        raise InvalidParameter(f"n must be a whole number from 1, not {n!r}.")
+    device = device_of(model)
+    groups = torch.tensor(task.groups, device=device).repeat_interleave(n)
+    ids = torch.arange(len(groups), device=device) % n + groups * 10**9
+    streams = task.streams(ids, seed, "certificate")
+    layout = task.layout(groups, streams)
+
+    def right(changed: Layout, rows: Tensor, labels: Tensor) -> Tensor:
+        return predictions(model, task.render(changed, streams[rows]), batch_size) == labels
+
+    everything = torch.arange(len(groups), device=device)
+    before = right(layout, everything, task.labels(groups))
+    scene = {g: task.describe(g) for g in task.groups}
+    accuracy = _count(
+        pd.DataFrame({"group": groups.cpu(), "hit": before.cpu()}), ["group"], "right", "accuracy"
+    )
+    accuracy["scene"] = accuracy["group"].map(scene)
+    accuracy["label"] = task.labels(torch.tensor(task.groups)).tolist()
+
+    parts, left_out = [], 0
+    for edit in edits(task, layout, streams):
+        labels = task.labels(task.group_of(edit.layout.states))
+        known = labels >= 0
+        left_out += int((~known).sum())
+        if not known.any():
+            continue
+        rows = edit.rows[known]
+        hit = before[rows] & right(edit.layout[known], rows, labels[known])
+        parts.append(
+            pd.DataFrame(
+                {
+                    "group": groups[rows].cpu(),
+                    "object": task.world.names[edit.index],
+                    "edit": edit.name,
+                    "hit": hit.cpu(),
+                }
+            )
+        )
+    interventions = _count(pd.concat(parts), ["group", "object", "edit"], "followed", "follow")
+    interventions["scene"] = interventions["group"].map(scene)
+    interventions = interventions.sort_values(["group", "object", "edit"]).reset_index(drop=True)
+    return Certificate(
+        task=task.name,
+        accuracy=accuracy[ACCURACY_COLUMNS],
+        interventions=interventions[FOLLOW_COLUMNS],
+        left_out=left_out,
+        thresholds=thresholds or Thresholds(),
+        seed=seed,
+    )

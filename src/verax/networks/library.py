@@ -1,0 +1,175 @@
+"""Stored networks: shipped with the package or trained by the user, always safetensors, always checked.
+
+A stored network is a pair of files: ``NAME.safetensors`` with half-precision weights and ``NAME.json``, its
+record: SHA-256 of the weights, the command that made it, seed, versions and certificate. The certificate in
+the record is information, not proof: `verax certify` computes it anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor, nn
+
+from verax.errors import InvalidParameter, MissingFile, OutputError, WeightsError
+from verax.networks import NETWORKS
+from verax.networks.training import Trained, initialise, recipe
+from verax.tasks.textbox.task import TextBox
+from verax.version import __version__
+
+SHIPPED = Path(__file__).parent / "shipped"
+
+
+def store_folder() -> Path:
+    """Where results and trained networks are kept: ``VERAX_STORE`` or the user's cache folder."""
+    chosen = os.environ.get("VERAX_STORE")
+    if chosen:
+        return Path(chosen).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "verax"
+
+
+def _stem(task: TextBox, network: str, seed: int) -> str:
+    """File name of a stored network; says all that its weights depend on except the recipe."""
+    safe = re.sub(r"[^A-Za-z0-9.-]+", "-", task.name).strip("-.")
+    parts = [safe, network, f"seed{seed}"]
+    if task.renderer.name != "sound":
+        parts.append(task.renderer.name)
+    if task.background.fingerprint != "black":
+        parts.append(hashlib.sha256(task.background.fingerprint.encode()).hexdigest()[:8])
+    return "_".join(parts)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that it is there whole or not at all."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise OutputError(f"Cannot write {str(path)!r}: {error.strerror or error}.") from error
+
+
+def weights_hash(model: nn.Module) -> str:
+    """SHA-256 over the names, shapes and values of all weights and buffers."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        value = tensor.detach().cpu().contiguous()
+        digest.update(f"{name}:{value.dtype}:{tuple(value.shape)}".encode())
+        digest.update(value.flatten().view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+    return digest.hexdigest()
+
+
+def save(trained: Trained, task: TextBox, network: str, seed: int, how: str, command: str, folder: Path) -> Path:
+    """Store a trained network in half precision with its record; gives the path of the weights."""
+    tensors = {k: v.detach().half().cpu().contiguous() for k, v in trained.model.state_dict().items()}
+    data = save_tensors(tensors)
+    path = folder / f"{_stem(task, network, seed)}.safetensors"
+    record: dict[str, Any] = {
+        "task": task.name,
+        "network": network,
+        "classes": task.classes,
+        "seed": seed,
+        "renderer": task.renderer.name,
+        "reasoning": str(task.reasoning),
+        "recipe": {"name": how, **asdict(recipe(how))},
+        "epochs": trained.epochs,
+        "command": command,
+        "versions": {"verax": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "certificate": trained.certificate.summary() if trained.certificate else None,
+    }
+    write_atomically(path, data)
+    write_atomically(path.with_suffix(".json"), (json.dumps(record, indent=2) + "\n").encode())
+    return path
+
+
+def record(path: Path) -> dict[str, Any]:
+    """The record beside stored weights."""
+    beside = path.with_suffix(".json")
+    try:
+        found = json.loads(beside.read_text())
+    except OSError as error:
+        raise WeightsError(f"The record {beside.name!r} of the weights cannot be read.") from error
+    except ValueError as error:
+        raise WeightsError(f"The record {beside.name!r} of the weights is damaged.") from error
+    if not isinstance(found, dict) or not isinstance(found.get("sha256"), str):
+        raise WeightsError(f"The record {beside.name!r} of the weights is damaged.")
+    return found
+
+
+def read_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
+    """Read a safetensors file, checking its SHA-256 when one is expected."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise MissingFile(f"The weights {str(path)!r} cannot be read: {error.strerror}.") from error
+    if expected is not None and hashlib.sha256(data).hexdigest() != expected:
+        raise WeightsError(f"The weights {path.name!r} are damaged: their SHA-256 is not the recorded one.")
+    try:
+        return load_tensors(data)
+    except SafetensorError as error:
+        raise WeightsError(f"{path.name!r} is not a safetensors file.") from error
+
+
+def load(path: Path, network: str, classes: int, *, check: bool = True) -> nn.Module:
+    """Rebuild a stored network in float32 and eval mode; the SHA-256 in its record must fit."""
+    tensors = read_tensors(path, record(path)["sha256"] if check else None)
+    model = initialise(network, classes, seed=0)
+    try:
+        model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+    except RuntimeError as error:
+        raise WeightsError(f"The weights {path.name!r} do not fit the network {network!r}.") from error
+    return model.eval()
+
+
+def find(task: TextBox, network: str, seed: int, store: Path | None = None) -> Path | None:
+    """Where the weights of a network are: trained by the user, or shipped."""
+    stem = _stem(task, network, seed)
+    for folder in ((store or store_folder()) / "networks", SHIPPED):
+        path = folder / f"{stem}.safetensors"
+        if path.is_file():
+            return path
+    return None
+
+
+def network(task: TextBox, name: str = "cnn4", seed: int = 0, store: Path | None = None) -> nn.Module:
+    """The stored network of a task, in eval mode."""
+    NETWORKS.get(name)
+    name = NETWORKS.canonical(name)
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise InvalidParameter(f"A seed is a whole number from 0, not {seed!r}.")
+    path = find(task, name, seed, store)
+    if path is None:
+        raise MissingFile(
+            f"No network {name!r} with seed {seed} is stored for {task.name} "
+            f"(renderer {task.renderer.name!r}, background {task.background.fingerprint.partition(':')[0]!r}); train one with: "
+            f"verax train {task.name} --network {name} --seed {seed}"
+        )
+    return load(path, name, task.classes)
+
+
+def shipped() -> list[Path]:
+    """All networks that travel with the package."""
+    return sorted(SHIPPED.glob("*.safetensors"))

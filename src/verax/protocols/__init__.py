@@ -1,0 +1,47 @@
+"""Protocols: how a raw attribution becomes a scored map.
+
+``published`` does it as the paper's code did, quirks included; ``sound`` does it as it should be done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from verax.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Maps that are ready for the metrics.
+
+    Attributes:
+        values: ``(N, H, W)`` float64, always finite.
+        degenerate: ``(N,)`` bool; the raw map held NaN or infinity, or the prepared one is constant.
+    """
+
+    values: Tensor
+    degenerate: Tensor
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A named way to prepare raw attributions for the metrics."""
+
+    name: str
+    description: str
+    prepare: Callable[..., Prepared]
+
+
+PROTOCOLS: Registry[Protocol] = Registry(
+    "protocol",
+    {
+        "sound": "verax.protocols.sound:PROTOCOL",
+        "published": "verax.protocols.published:PROTOCOL",
+    },
+)

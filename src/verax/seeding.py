@@ -1,0 +1,101 @@
+"""Random numbers that belong to a sample, not to a batch.
+
+A stream is a pure function of (labels, sample id, counter): no state is kept, so sample 17 draws the same
+numbers alone, in a batch of 10,000, on another device or after a resume. The generator is the 64-bit
+finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) applied to a key and a counter, written with
+integer tensor operations that wrap around identically on every device.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+
+def _signed(value: int) -> int:
+    """The same 64 bits read as a signed number, as PyTorch stores them."""
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value
+
+
+_GOLDEN = _signed(0x9E3779B97F4A7C15)
+_MIX_1 = _signed(0xBF58476D1CE4E5B9)
+_MIX_2 = _signed(0x94D049BB133111EB)
+
+
+def key(*labels: object) -> int:
+    """Fold labels (strings, numbers) into one 64-bit key."""
+    text = "\x1f".join(f"{type(label).__name__}:{label}" for label in labels)
+    return _signed(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little"))
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """Logical right shift; PyTorch's own is arithmetic."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mix(x: Tensor) -> Tensor:
+    x = (x ^ _shift(x, 30)) * _MIX_1
+    x = (x ^ _shift(x, 27)) * _MIX_2
+    return x ^ _shift(x, 31)
+
+
+@dataclass(frozen=True)
+class Streams:
+    """One random stream for each sample id; every draw needs a label of its own."""
+
+    ids: Tensor
+    seed: int
+
+    @classmethod
+    def of(cls, ids: Tensor, *labels: object) -> Streams:
+        """Streams of the samples `ids`, separated from all others by `labels`."""
+        return cls(ids.to(torch.int64), key(*labels))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, index: Tensor | slice) -> Streams:
+        """The streams of some of the samples."""
+        return replace(self, ids=self.ids[index])
+
+    def bits(self, label: object, *shape: int) -> Tensor:
+        """64 random bits: int64 of shape ``(N, *shape)``."""
+        count = math.prod(shape)
+        counter = torch.arange(1, count + 1, device=self.ids.device) * _GOLDEN
+        start = _mix(self.ids * _GOLDEN + key(self.seed, label))
+        return _mix(_mix(start[:, None] + counter)).reshape(len(self.ids), *shape)
+
+    def uniform(self, label: object, *shape: int) -> Tensor:
+        """Uniform numbers in [0, 1): float64 of shape ``(N, *shape)``."""
+        return _shift(self.bits(label, *shape), 11).to(torch.float64) * 2.0**-53
+
+    def integers(self, label: object, high: int | Tensor, *shape: int) -> Tensor:
+        """Uniform whole numbers 0 .. high - 1: int64 of shape ``(N, *shape)``."""
+        limit = torch.as_tensor(high, device=self.ids.device)
+        return torch.minimum((self.uniform(label, *shape) * limit).to(torch.int64), limit.to(torch.int64) - 1)
+
+    def normal(self, label: object, *shape: int) -> Tensor:
+        """Standard normal numbers: float32 of shape ``(N, *shape)``; two from each 64 bits (Box-Muller)."""
+        count = math.prod(shape)
+        bits = self.bits(label, (count + 1) // 2)
+        radius = (((bits & 0xFFFFFFFF).to(torch.float64) + 0.5) * 2.0**-32).to(torch.float32)
+        radius = radius.clamp_(max=1.0).log_().mul_(-2.0).sqrt_()
+        angle = (_shift(bits, 32).to(torch.float64) * (2.0**-32 * 2.0 * math.pi)).to(torch.float32)
+        pairs = torch.cat([radius * angle.cos(), radius * angle.sin()], dim=1)
+        return pairs[:, :count].reshape(len(self.ids), *shape)
+
+
+def content_ids(inputs: Tensor) -> Tensor:
+    """An id for each sample made from its values alone: int64 of shape ``(N,)``.
+
+    With it a method that draws random numbers gives an image the same map in every batch, even when the
+    caller has no sample ids.
+    """
+    values = inputs.detach().to(torch.float32).contiguous().flatten(1).view(torch.int32).to(torch.int64)
+    position = _mix(torch.arange(1, values.shape[1] + 1, device=values.device) * _GOLDEN) | 1
+    return _mix(((values + _GOLDEN) * position).sum(1))

@@ -1,0 +1,49 @@
+"""Tasks: little worlds with a known truth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verax.errors import InvalidParameter
+from verax.registry import Registry
+from verax.tasks.base import Task
+from verax.tasks.textbox.settings import SETTINGS
+
+__all__ = ["TASKS", "Task", "task"]
+
+
+class _Setting:
+    """A setting of the paper, built with the options that are asked for."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.family, self.reasoning = SETTINGS[name]
+
+    def __call__(self, **options: Any) -> Task:
+        from verax.tasks.textbox import Reasoning, TextBox
+
+        unknown = set(options) - {"renderer", "background"}
+        if unknown:
+            raise InvalidParameter(f"TextBox has the options renderer and background, not {sorted(unknown)[0]!r}.")
+        return TextBox(f"textbox/{self.name}", Reasoning.parse(self.reasoning), self.family, **options)
+
+
+TASKS: Registry[Any] = Registry("task", group="verax.tasks")
+for _name in SETTINGS:
+    TASKS.register(f"textbox/{_name}", _Setting(_name))
+
+
+def task(name: str | Task, **options: Any) -> Task:
+    """The task called `name`; a `Task` object is given back as it is.
+
+    Args:
+        name: such as ``"textbox/complex-cr1"``; ``verax list tasks`` shows all.
+        **options: for TextBox, ``renderer`` (``"sound"``, ``"published"``) and ``background``
+            (``"black"``, ``"noise"``, ``"noise:0-99"``, ``"folder:PATH"``).
+    """
+    if not isinstance(name, str):
+        if options:
+            raise InvalidParameter("Options belong to a task's name; a task object has its own already.")
+        return name
+    made: Task = TASKS.get(name)(**options)
+    return made

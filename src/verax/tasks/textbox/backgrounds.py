@@ -1,0 +1,140 @@
+"""What lies behind the objects."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from verax.errors import InvalidParameter, MissingFile, suggestion
+from verax.seeding import Streams
+
+SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff"}
+
+
+class Background(Protocol):
+    """Draws ``(N, 3, H, W)`` float32 in [0, 1], one picture for each stream."""
+
+    @property
+    def fingerprint(self) -> str:
+        """What the pictures depend on, as text."""
+        ...
+
+    def draw(self, streams: Streams, canvas: tuple[int, int]) -> Tensor:
+        """One picture for each stream."""
+        ...
+
+
+@dataclass(frozen=True)
+class Black:
+    """Nothing at all."""
+
+    fingerprint: str = "black"
+
+    def draw(self, streams: Streams, canvas: tuple[int, int]) -> Tensor:
+        """Zeros."""
+        return torch.zeros(len(streams), 3, *canvas, device=streams.ids.device)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Independent uniform levels `low` .. `high` (of 255) in every pixel and channel."""
+
+    low: int = 0
+    high: int = 150
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low <= self.high <= 255:
+            raise InvalidParameter(f"Noise levels run from 0 to 255, not {self.low}-{self.high}.")
+
+    @property
+    def fingerprint(self) -> str:
+        """What the pictures depend on, as text."""
+        return f"noise:{self.low}-{self.high}"
+
+    def draw(self, streams: Streams, canvas: tuple[int, int]) -> Tensor:
+        """One noise picture for each stream."""
+        levels = streams.integers("noise", self.high - self.low + 1, 3, *canvas) + self.low
+        return levels.to(torch.float32) / 255
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Photographs from a folder (searched recursively), resized and darkened; one drawn for each sample."""
+
+    path: Path
+    brightness: float = 0.7
+
+    def __post_init__(self) -> None:
+        if not self.path.is_dir():
+            raise MissingFile(f"There is no folder {str(self.path)!r} to take backgrounds from.")
+        if not self.files():
+            raise MissingFile(f"The folder {str(self.path)!r} holds no images ({', '.join(sorted(SUFFIXES))}).")
+
+    def files(self) -> list[Path]:
+        """The images, in an order that does not depend on the file system."""
+        found = (p for p in self.path.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+        return sorted(found, key=lambda p: p.relative_to(self.path).as_posix())
+
+    @property
+    def fingerprint(self) -> str:
+        """What the pictures depend on: the bytes of every file and the brightness."""
+        digest = hashlib.sha256()
+        for file in self.files():
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+        return f"folder:{digest.hexdigest()}:{self.brightness}"
+
+    def load(self, canvas: tuple[int, int]) -> Tensor:
+        """All images as ``(M, 3, H, W)``."""
+        return torch.from_numpy(np.stack([self._read(file, canvas) for file in self.files()]))
+
+    def _read(self, file: Path, canvas: tuple[int, int]) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+        try:
+            with Image.open(file) as image:
+                small = image.convert("RGB").resize((canvas[1], canvas[0]), Image.Resampling.BICUBIC)
+        except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError) as error:
+            raise MissingFile(f"The background {str(file)!r} is not a readable image.") from error
+        pixels = np.asarray(small, dtype=np.float32) / 255
+        return np.ascontiguousarray((pixels * np.float32(self.brightness)).transpose(2, 0, 1))
+
+    def draw(self, streams: Streams, canvas: tuple[int, int]) -> Tensor:
+        """One photograph for each stream."""
+        pictures = _cached(self, canvas).to(streams.ids.device)
+        return pictures[streams.integers("background", len(pictures))]
+
+
+_CACHE: dict[tuple[Folder, tuple[int, int]], Tensor] = {}
+
+
+def _cached(folder: Folder, canvas: tuple[int, int]) -> Tensor:
+    """Decode a folder once; training draws from it thousands of times."""
+    if (folder, canvas) not in _CACHE:
+        _CACHE.clear()
+        _CACHE[folder, canvas] = folder.load(canvas)
+    return _CACHE[folder, canvas]
+
+
+def background(spec: str | Background) -> Background:
+    """Read ``"black"``, ``"noise"``, ``"noise:LOW-HIGH"`` or ``"folder:PATH"``."""
+    if not isinstance(spec, str):
+        return spec
+    kind, _, rest = spec.partition(":")
+    if spec == "black":
+        return Black()
+    if kind == "noise":
+        if not rest:
+            return Noise()
+        low, _, high = rest.partition("-")
+        if not (low.isascii() and low.isdigit() and high.isascii() and high.isdigit()):
+            raise InvalidParameter(f"Noise is written as 'noise:LOW-HIGH', for example 'noise:0-150', not {spec!r}.")
+        return Noise(int(low), int(high))
+    if kind == "folder" and rest:
+        return Folder(Path(rest).expanduser())
+    known = ["black", "noise", "folder"]
+    raise InvalidParameter(f"There is no background {spec!r}{suggestion(kind, known)}")

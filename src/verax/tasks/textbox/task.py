@@ -1,0 +1,211 @@
+"""TextBox: white letters and boxes whose meaning is decided by a reasoning.
+
+Kim, Plumb and Talwalkar, "Sanity Simulations for Saliency Methods", ICML 2022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor
+
+from verax import registry
+from verax.cases import Cases, Role, Truth
+from verax.errors import InvalidParameter
+from verax.seeding import Streams
+from verax.tasks.base import Groups
+from verax.tasks.textbox import backgrounds, renderers
+from verax.tasks.textbox.backgrounds import Background
+from verax.tasks.textbox.reasoning import Reasoning
+from verax.tasks.textbox.renderers import RENDERERS, Layout, Renderer
+from verax.tasks.textbox.scenes import World
+
+if TYPE_CHECKING:
+    from torch import nn
+
+VERSION = 1
+"""Raised whenever a change of this package changes a picture, a label or a mask."""
+
+_GROUP_STRIDE = 10**9  # ids are group * stride + index, so that they can be read by eye
+_MAX_CASES = 10**6
+
+
+def _tables(reasoning: Reasoning) -> tuple[Tensor, Tensor, Tensor]:
+    """States ``(B, K)``, labels ``(B,)`` (-1: none) and roles ``(B, K)`` of all buckets, in order."""
+    world = reasoning.world
+    states, labels, roles = [], [], []
+    for scene in world.scenes():
+        label = reasoning.label(scene)
+        focus, avoid = reasoning.focus(scene), reasoning.avoid(scene)
+        index = [kind.states.index(scene[kind.name]) for kind in world.kinds]
+        states.append(index)
+        labels.append(-1 if label is None else label)
+        roles.append(
+            [
+                Role.ABSENT if state == 0 else Role.FOCUS if name in focus else Role.AVOID if name in avoid else Role.OTHER
+                for name, state in zip(world.names, index, strict=True)
+            ]
+        )
+    return torch.tensor(states), torch.tensor(labels), torch.tensor(roles, dtype=torch.int8)
+
+
+@dataclass(frozen=True, eq=False)
+class TextBox:
+    """A task made of a reasoning, a renderer and a background.
+
+    Attributes:
+        name: how it is called in tables.
+        reasoning: the rules that decide the label of a scene.
+        family: the tasks that it is averaged with.
+        renderer: ``"sound"`` or ``"published"``.
+        background: ``"black"``, ``"noise"``, ``"noise:LOW-HIGH"``, ``"folder:PATH"``.
+    """
+
+    name: str
+    reasoning: Reasoning
+    family: str = "own"
+    renderer: Renderer = field(default_factory=lambda: RENDERERS.get("sound"))
+    background: Background = field(default_factory=backgrounds.Black)
+    _states: Tensor = field(init=False, repr=False)
+    _labels: Tensor = field(init=False, repr=False)
+    _roles: Tensor = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.reasoning, str):
+            object.__setattr__(self, "reasoning", Reasoning.parse(self.reasoning))
+        if isinstance(self.renderer, str):
+            object.__setattr__(self, "renderer", RENDERERS.get(self.renderer))
+        if isinstance(self.background, str):
+            object.__setattr__(self, "background", backgrounds.background(self.background))
+        states, labels, roles = _tables(self.reasoning)
+        object.__setattr__(self, "_states", states)
+        object.__setattr__(self, "_labels", labels)
+        object.__setattr__(self, "_roles", roles)
+
+    @property
+    def world(self) -> World:
+        """The kinds of objects and the canvas."""
+        return self.reasoning.world
+
+    @property
+    def classes(self) -> int:
+        """How many outputs a network for it has."""
+        return max(2, self.reasoning.labels[-1] + 1)
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """The buckets that have a label, numbered from 1 as in the paper."""
+        return tuple(self.reasoning.buckets())
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """Channels, height, width."""
+        return (3, *self.world.canvas)
+
+    def describe(self, group: int) -> str:
+        """The objects of a bucket in words."""
+        scenes = list(self.world.scenes())
+        if not 1 <= group <= len(scenes):
+            raise InvalidParameter(f"{self.name} has buckets 1 to {len(scenes)}, not {group}.")
+        return self.world.describe(scenes[group - 1])
+
+    def fingerprint(self) -> Mapping[str, Any]:
+        """Everything that its cases depend on, for hashing."""
+        looks = {
+            kind.name: {s: [look.ink.shape, look.ink.tobytes().hex(), look.colour] for s, look in kind.looks.items()}
+            for kind in self.world.kinds
+        }
+        return {
+            "kind": "textbox",
+            "version": VERSION,
+            "reasoning": str(self.reasoning),
+            "world": [self.world.name, self.world.canvas, looks],
+            "renderer": self.renderer.name,
+            "background": self.background.fingerprint,
+        }
+
+    # -- drawing -----------------------------------------------------------------------------------------
+
+    def streams(self, ids: Tensor, seed: int, purpose: str) -> Streams:
+        """Random streams of samples; shared by all reasonings of one world, so that they see the same scenes."""
+        return Streams.of(ids, "textbox", self.world.name, self.renderer.name, purpose, seed)
+
+    def layout(self, groups: Tensor, streams: Streams) -> Layout:
+        """Lay out one scene for each entry of `groups`."""
+        states = self._states.to(groups.device)[groups - 1]
+        return self.renderer.place(streams, states, self.world)
+
+    def render(self, layout: Layout, streams: Streams) -> Tensor:
+        """``(N, 3, H, W)`` float32 pictures of laid-out scenes."""
+        behind = self.background.draw(streams, self.world.canvas)
+        return renderers.draw(self.renderer, layout, self.world, behind)
+
+    def group_of(self, states: Tensor) -> Tensor:
+        """Bucket numbers of scenes given as state indices ``(N, K)``."""
+        number = torch.zeros(len(states), dtype=torch.int64, device=states.device)
+        for index, kind in enumerate(self.world.kinds):
+            number = number * len(kind.states) + states[:, index]
+        return number + 1
+
+    def labels(self, groups: Tensor) -> Tensor:
+        """Labels of buckets; -1 where the reasoning gives none."""
+        return self._labels.to(groups.device)[groups - 1]
+
+    def truth(self, layout: Layout, groups: Tensor) -> Truth:
+        """Focus, avoid and object masks of laid-out scenes."""
+        roles = self._roles.to(groups.device)[groups - 1]
+        masks = self.renderer.masks(layout, self.world)
+        return Truth.from_objects(masks, renderers.boxes(self.renderer, layout, self.world), roles, self.world.names)
+
+    def check_groups(self, group: Groups) -> tuple[int, ...]:
+        """The buckets meant by `group`, checked to have a label."""
+        if group is None:
+            return self.groups
+        chosen = (group,) if isinstance(group, int) else tuple(group)
+        for number in chosen:
+            if number not in self.groups:
+                why = "the reasoning gives it no label" if 1 <= number <= len(list(self.world.scenes())) else "no such bucket"
+                have = ", ".join(map(str, self.groups))
+                raise InvalidParameter(f"{self.name} has no cases of bucket {number} ({why}); it has {have}.")
+        return chosen
+
+    def cases(
+        self,
+        group: Groups = None,
+        n: int = 20,
+        seed: int = 0,
+        *,
+        start: int = 0,
+        device: str | torch.device = "cpu",
+    ) -> Cases:
+        """`n` cases of each bucket in `group` (default: all that have a label), beginning with number `start`.
+
+        Case number i of a bucket is the same picture whatever `n`, `start` and the device are.
+        """
+        for word, value, low in (("n", n, 1), ("start", start, 0)):
+            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= _MAX_CASES:
+                raise InvalidParameter(f"{word} must be a whole number from {low} to {_MAX_CASES}, not {value!r}.")
+        chosen = torch.tensor(self.check_groups(group), device=device)
+        groups = chosen.repeat_interleave(n)
+        ids = groups * _GROUP_STRIDE + torch.arange(start, start + n, device=device).repeat(len(chosen))
+        streams = self.streams(ids, seed, "cases")
+        layout = self.layout(groups, streams)
+        return Cases(
+            inputs=self.render(layout, streams),
+            targets=self.labels(groups),
+            truth=self.truth(layout, groups),
+            group=groups,
+            ids=ids,
+            task=self.name,
+            seed=seed,
+        )
+
+    # -- networks ----------------------------------------------------------------------------------------
+
+    def network(self, name: str = "cnn4", seed: int = 0) -> nn.Module:
+        """The stored network of this task, in eval mode; see `verax.networks.library.network`."""
+        # Tasks stand left of networks and may not import them: the name is resolved when it is needed.
+        return cast("nn.Module", registry.load("verax.networks.library:network")(self, name, seed))
