@@ -91,11 +91,18 @@ def test_ties_are_expectations_over_all_orders(pair):
 
 
 def exact_iou(size, above, above_in, tied, tied_in):
-    drawn, total = size - above, Fraction(0)
-    for hits in range(max(0, drawn - (tied - tied_in)), min(drawn, tied_in) + 1):
-        ways = math.comb(tied_in, hits) * math.comb(tied - tied_in, drawn - hits)
-        total += ways * Fraction(above_in + hits, 2 * size - above_in - hits)
-    return float(total / math.comb(tied, drawn))
+    """The expectation in whole numbers, to 40 digits."""
+    drawn = size - above
+    first, last = max(0, drawn - (tied - tied_in)), min(drawn, tied_in)
+    ways = math.comb(tied_in, first) * math.comb(tied - tied_in, drawn - first)
+    total, everything = 0, 0
+    for hits in range(first, last + 1):
+        everything += ways
+        total += ways * (10**40 * (above_in + hits) // (2 * size - above_in - hits))
+        ways = ways * (tied_in - hits) * (drawn - hits)
+        ways //= (hits + 1) * (tied - tied_in - drawn + hits + 1)
+    assert everything == math.comb(tied, drawn)
+    return float(Fraction(total // everything, 10**40))
 
 
 BIG = [

@@ -56,6 +56,10 @@ class Truth:
         """Apply `function` to every tensor."""
         return join([self], lambda parts: function(parts[0]))
 
+    def __getitem__(self, index: slice | Tensor) -> Truth:
+        """The truth of some of the cases."""
+        return self.map(lambda tensor: tensor[index])
+
 
 def join(parts: Sequence[Truth], function: Callable[[list[Tensor]], Tensor]) -> Truth:
     """Combine the tensors of several truths, field by field."""

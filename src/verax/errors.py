@@ -10,6 +10,7 @@ and leaves with exit code 2; from Python they can be caught together as `VeraxEr
 | `InvalidParameter` | an option has an impossible value or does not exist |
 | `InvalidStudy` | a study file is missing, is not TOML, or says something impossible |
 | `ReasoningError` | a reasoning cannot be read or contradicts itself (with the position of the fault) |
+| `MethodFailed` | an attribution method raised an exception or returned something else than a map |
 | `MissingFile` | a file or folder that was asked for is not there or cannot be read |
 | `OutputError` | results cannot be written where they were asked for |
 | `DeviceUnavailable` | a device was asked for that this machine does not have |
@@ -48,6 +49,10 @@ class ReasoningError(VeraxError, ValueError):
     def __init__(self, message: str, position: int) -> None:
         super().__init__(f"{message} (at character {position + 1})")
         self.position = position
+
+
+class MethodFailed(VeraxError, RuntimeError):
+    """An attribution method that raised, or returned something else than a map."""
 
 
 class MissingFile(VeraxError, OSError):

@@ -35,13 +35,14 @@ def key(*labels: object) -> int:
 
 def _shift(x: Tensor, bits: int) -> Tensor:
     """Logical right shift; PyTorch's own is arithmetic."""
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
+    return (x >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
-def _mix(x: Tensor) -> Tensor:
-    x = (x ^ _shift(x, 30)) * _MIX_1
-    x = (x ^ _shift(x, 27)) * _MIX_2
-    return x ^ _shift(x, 31)
+def _mix_(x: Tensor) -> Tensor:
+    """Scramble 64-bit numbers in place; noise for images is drawn by the hundred million."""
+    for bits, factor in ((30, _MIX_1), (27, _MIX_2)):
+        x.bitwise_xor_(_shift(x, bits)).mul_(factor)
+    return x.bitwise_xor_(_shift(x, 31))
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,8 @@ class Streams:
         """64 random bits: int64 of shape ``(N, *shape)``."""
         count = math.prod(shape)
         counter = torch.arange(1, count + 1, device=self.ids.device) * _GOLDEN
-        start = _mix(self.ids * _GOLDEN + key(self.seed, label))
-        return _mix(_mix(start[:, None] + counter)).reshape(len(self.ids), *shape)
+        start = _mix_(self.ids * _GOLDEN + key(self.seed, label))
+        return _mix_(start[:, None] + counter).reshape(len(self.ids), *shape)
 
     def uniform(self, label: object, *shape: int) -> Tensor:
         """Uniform numbers in [0, 1): float64 of shape ``(N, *shape)``."""
@@ -83,10 +84,10 @@ class Streams:
         """Standard normal numbers: float32 of shape ``(N, *shape)``; two from each 64 bits (Box-Muller)."""
         count = math.prod(shape)
         bits = self.bits(label, (count + 1) // 2)
-        radius = (((bits & 0xFFFFFFFF).to(torch.float64) + 0.5) * 2.0**-32).to(torch.float32)
-        radius = radius.clamp_(max=1.0).log_().mul_(-2.0).sqrt_()
-        angle = (_shift(bits, 32).to(torch.float64) * (2.0**-32 * 2.0 * math.pi)).to(torch.float32)
-        pairs = torch.cat([radius * angle.cos(), radius * angle.sin()], dim=1)
+        # 24 bits fill a float32; the half keeps the logarithm finite
+        radius = (bits & 0xFFFFFF).to(torch.float32).add_(0.5).mul_(2.0**-24).log_().mul_(-2.0).sqrt_()
+        angle = _shift(bits, 40).to(torch.float32).mul_(2.0**-24 * 2.0 * math.pi)
+        pairs = torch.cat([radius * angle.cos(), radius.mul_(angle.sin_())], dim=1)
         return pairs[:, :count].reshape(len(self.ids), *shape)
 
 
@@ -97,5 +98,5 @@ def content_ids(inputs: Tensor) -> Tensor:
     caller has no sample ids.
     """
     values = inputs.detach().to(torch.float32).contiguous().flatten(1).view(torch.int32).to(torch.int64)
-    position = _mix(torch.arange(1, values.shape[1] + 1, device=values.device) * _GOLDEN) | 1
-    return _mix(((values + _GOLDEN) * position).sum(1))
+    position = _mix_(torch.arange(1, values.shape[1] + 1, device=values.device) * _GOLDEN) | 1
+    return _mix_(((values + _GOLDEN) * position).sum(1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,22 +27,28 @@ def undisturbed(model: nn.Module) -> Iterator[nn.Module]:
 
 def device_of(model: nn.Module) -> torch.device:
     """Where the model's weights are; CPU for a model without any."""
-    tensor = next(iter(model.parameters()), None)
-    if tensor is None:
-        tensor = next(iter(model.buffers()), None)
-    return torch.device("cpu") if tensor is None else tensor.device
+    tensors = itertools.chain(model.parameters(), model.buffers())
+    return next((tensor.device for tensor in tensors), torch.device("cpu"))
+
+
+def fast_layout(inputs: Tensor) -> Tensor:
+    """Pictures in channels-last order: on CPUs convolutions then run up to twice as fast."""
+    return inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
 
 
 def outputs(model: nn.Module, inputs: Tensor, batch_size: int = 256) -> Tensor:
-    """The model's outputs ``(N, classes)``, in eval mode and without gradients."""
+    """The model's outputs ``(N, classes)``, in eval mode and without gradients; a single output is one class."""
     device = device_of(model)
     with undisturbed(model), torch.inference_mode():
-        parts = [model(chunk.to(device)) for chunk in inputs.split(batch_size)]
+        parts = [model(fast_layout(chunk.to(device))) for chunk in torch.split(inputs, batch_size)]
     for part in parts:
-        if not isinstance(part, Tensor) or part.ndim != 2:
+        if not isinstance(part, Tensor) or part.ndim not in (1, 2):
             what = f"shape {tuple(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
             raise InvalidInput(f"A network must give a tensor (samples, classes), not {what}.")
-    return torch.cat(parts)
+    result = torch.cat(parts)
+    if len(result) != len(inputs):
+        raise InvalidInput(f"The network gave {len(result)} outputs for {len(inputs)} samples.")
+    return (result[:, None] if result.ndim == 1 else result).clone()
 
 
 def predictions(model: nn.Module, inputs: Tensor, batch_size: int = 256) -> Tensor:

@@ -1,0 +1,1 @@
+"""The engine: everything that runs a network on behalf of the methods."""

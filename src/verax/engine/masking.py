@@ -1,0 +1,48 @@
+"""The masked-forward service: many masks on many samples, flattened into passes that fit into memory."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from verax.engine.batching import rows_within_budget, with_halving
+from verax.engine.gradients import select
+from verax.networks.inference import fast_layout
+
+
+def masked_outputs(
+    model: nn.Module, inputs: Tensor, targets: Tensor, masks: Tensor, baseline: Tensor, rows: int | None = None
+) -> Tensor:
+    """The explained output of every sample under every mask: ``(N, M)``.
+
+    A pair whose masked input equals the input itself (an empty window on a background that already is the
+    baseline) needs no pass of its own; on TextBox this saves four passes in five.
+
+    Args:
+        model: the network.
+        inputs: ``(N, C, ...)``.
+        targets: ``(N,)``.
+        masks: ``(M, ...)`` bool without the channel dimension; False replaces by the baseline.
+        baseline: broadcastable to `inputs`.
+        rows: masked copies in one pass (default: within the memory budget).
+    """
+    filling = baseline.to(inputs).expand_as(inputs)
+    differs = (inputs != filling).any(1).flatten(1).to(torch.float32)
+    removed = (~masks).flatten(1).to(torch.float32)
+    samples, chosen = (differs @ removed.T > 0).nonzero(as_tuple=True)
+
+    def compute(limit: int) -> Tensor:
+        with torch.inference_mode():
+            plain = [
+                select(model(fast_layout(part)), target)
+                for part, target in zip(torch.split(inputs, limit), torch.split(targets, limit), strict=True)
+            ]
+            result = torch.cat(plain)[:, None].repeat(1, len(masks))
+            for who, which in zip(torch.split(samples, limit), torch.split(chosen, limit), strict=True):
+                mask = masks[which][:, None]
+                masked = torch.where(mask, inputs[who], filling[who])
+                result[who, which] = select(model(fast_layout(masked)), targets[who])
+        return result.clone()
+
+    return with_halving(compute, rows or rows_within_budget(inputs[0]))
+

@@ -1,0 +1,8 @@
+"""Methods: what turns a network and an input into an attribution map."""
+
+from verax.methods import cams, controls, gradients, perturbations
+from verax.methods.base import METHODS, Method, method
+from verax.methods.controls import CONTROLS
+from verax.methods.explaining import explain
+
+__all__ = ["CONTROLS", "METHODS", "Method", "cams", "controls", "explain", "gradients", "method", "perturbations"]

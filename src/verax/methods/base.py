@@ -1,0 +1,122 @@
+"""What a method is, and the registry of all of them.
+
+A method is any callable ``(model, inputs, targets) -> attributions``. Parameters of its own are keyword
+arguments with defaults. Three names are special: a method that has a parameter called ``streams`` receives
+per-sample random streams, one that has ``truth`` receives the truth of the cases (only references do).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from verax.errors import InvalidParameter, suggestion
+from verax.registry import Registry
+
+Function = Callable[..., Tensor]
+F = TypeVar("F", bound=Function)
+
+SPECIAL = ("streams", "truth")
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method with what there is to say about it.
+
+    Attributes:
+        name: canonical name.
+        function: the callable itself.
+        family: gradients, cams, perturbations, controls, references or own.
+        paper: where it comes from.
+        cost: passes through the network for one sample, in words.
+        transfer: how the `published` protocol turns its maps into pictures (facts of the SMERF code).
+        version: raise it when the maps change; results of own methods without a version are never reused.
+        builtin: part of this package.
+    """
+
+    name: str
+    function: Function
+    family: str = "own"
+    paper: str = ""
+    cost: str = ""
+    transfer: str = "heat"
+    version: str | None = None
+    builtin: bool = False
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    special: frozenset[str] = frozenset()
+
+    @property
+    def summary(self) -> str:
+        """The first line of the function's docstring."""
+        return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+    @property
+    def model_free(self) -> bool:
+        """Whether it never looks at the network: a control or a reference."""
+        return self.family in ("controls", "references")
+
+    def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """All parameters with their values; an unknown one is refused."""
+        for name in given:
+            if name not in self.parameters:
+                known = list(self.parameters)
+                have = suggestion(name, known) if known else "; it has none"
+                raise InvalidParameter(f"Method {self.name!r} has no parameter {name!r}{have}")
+        return {**self.parameters, **given}
+
+
+METHODS: Registry[Method] = Registry("method", group="verax.methods")
+
+
+def describe(name: str, function: Function, **facts: Any) -> Method:
+    """Read a callable's own parameters from its signature."""
+    if not callable(function):
+        raise InvalidParameter(f"A method must be callable, not {type(function).__name__}.")
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return Method(name, function, **facts)
+    plain = {p.name: p.default for p in parameters.values() if p.default is not inspect.Parameter.empty}
+    special = frozenset(SPECIAL) & frozenset(parameters)
+    own = {k: v for k, v in plain.items() if k not in SPECIAL}
+    return Method(name, function, parameters=own, special=special, **facts)
+
+
+def builtin(name: str, *, aliases: tuple[str, ...] = (), **facts: Any) -> Callable[[F], F]:
+    """Register a method of this package."""
+
+    def register(function: F) -> F:
+        METHODS.register(name, describe(name, function, builtin=True, version="1", **facts), aliases=aliases)
+        return function
+
+    return register
+
+
+def method(
+    name: str, *, family: str = "own", paper: str = "", version: str | None = None, transfer: str = "heat"
+) -> Callable[[F], F]:
+    """Register a method of one's own: ``@verax.method("mine")``.
+
+    Registering the same name again replaces it, as happens in notebooks; built-in names are refused.
+
+    Args:
+        name: how it is called in studies and tables.
+        family: shown in listings.
+        paper: shown in listings.
+        version: with one, finished results are kept and reused until it changes; without, the method is
+            computed anew in every run, because nobody can know whether its code changed.
+        transfer: how the `published` protocol reads its maps: ``heat`` for signed, ``gray`` for unsigned.
+    """
+
+    def register(function: F) -> F:
+        if name in METHODS and METHODS.get(name).builtin:
+            raise InvalidParameter(f"{name!r} is a method of verax itself; choose another name.")
+        made = describe(name, function, family=family, paper=paper, version=version, transfer=transfer)
+        METHODS.register(name, made, replace=True)
+        return function
+
+    return register

@@ -1,0 +1,61 @@
+"""Controls, which never look at the network, and the oracle, which knows the truth.
+
+A method is worth something only where it beats the best control: in complex settings "highlight every
+object" (`input`) nearly ties with the best published methods.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from verax.cases import Truth
+from verax.errors import InvalidInput
+from verax.methods.base import builtin
+from verax.seeding import Streams
+
+CONTROLS = ("input", "edge", "centre", "random")
+"""The controls that skill is measured against."""
+
+
+@builtin("random", family="controls", cost="none", transfer="inverse")
+def random(model: nn.Module, inputs: Tensor, targets: Tensor, streams: Streams) -> Tensor:
+    """Uniform random numbers."""
+    return streams.uniform("random", *inputs.shape[1:]).to(inputs)
+
+
+@builtin("edge", family="controls", paper="Adebayo et al., NeurIPS 2018", cost="none", transfer="gray")
+def edge(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """The strength of the Sobel edges of the input."""
+    if inputs.ndim != 4:
+        raise InvalidInput(f"Edges need pictures (N, C, H, W), not shape {tuple(inputs.shape)}.")
+    across = torch.tensor([[-1.0, 0.0, 1.0], [-2.0, 0.0, 2.0], [-1.0, 0.0, 1.0]]).to(inputs)
+    kernels = torch.stack([across, across.T])[:, None]
+    flat = F.pad(inputs.flatten(0, 1)[:, None], (1, 1, 1, 1), mode="replicate")
+    return F.conv2d(flat, kernels).square().sum(1).sqrt().reshape(inputs.shape)
+
+
+@builtin("input", family="controls", cost="none", transfer="plain")
+def input_itself(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """The input itself: highlights every object."""
+    return inputs.clone()
+
+
+@builtin("centre", family="controls", cost="none", transfer="plain")
+def centre(model: nn.Module, inputs: Tensor, targets: Tensor, width: float = 0.25) -> Tensor:
+    """A round bump in the middle; `width` is its standard deviation as a share of the picture."""
+    bump = torch.ones((), dtype=inputs.dtype, device=inputs.device)
+    for size in inputs.shape[2:]:
+        place = (torch.arange(size, device=inputs.device) + 0.5) / size - 0.5
+        bump = bump[..., None] * torch.exp(-0.5 * (place / width) ** 2).to(inputs)
+    return bump.expand_as(inputs)
+
+
+@builtin("oracle", family="references", cost="none", transfer="plain")
+def oracle(model: nn.Module, inputs: Tensor, targets: Tensor, truth: Truth | None = None) -> Tensor:
+    """The truth itself: the ceiling of every metric."""
+    if truth is None:
+        raise InvalidInput("The oracle needs the truth: verax.explain(..., method='oracle', truth=cases.truth).")
+    values = truth.focus if truth.values is None else truth.values
+    return (values[:, None] if values.ndim == inputs.ndim - 1 else values).to(inputs).expand_as(inputs)

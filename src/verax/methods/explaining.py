@@ -1,0 +1,150 @@
+"""`explain`: run a method on a network without disturbing the network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from verax.cases import Truth
+from verax.errors import InvalidInput, InvalidParameter, MethodFailed, VeraxError
+from verax.methods.base import METHODS, Function, Method, describe
+from verax.networks.inference import device_of, outputs, undisturbed
+from verax.seeding import Streams, content_ids, key
+
+
+def as_method(method: str | Method | Function) -> Method:
+    """A method from its name, from any callable, or as it is."""
+    if isinstance(method, Method):
+        return method
+    if isinstance(method, str):
+        return METHODS.get(method)
+    return describe(getattr(method, "__name__", type(method).__name__), method)
+
+
+def check_inputs(inputs: object) -> Tensor:
+    """A float tensor ``(N, ...)`` without NaN or infinity, or one sentence that says what is wrong."""
+    if isinstance(inputs, np.ndarray):
+        inputs = torch.from_numpy(inputs)
+    if not isinstance(inputs, Tensor):
+        raise InvalidInput(f"Inputs must be a tensor, not {type(inputs).__name__}.")
+    if inputs.ndim < 2 or len(inputs) == 0:
+        raise InvalidInput(f"Inputs must have the shape (samples, ...), not {tuple(inputs.shape)}.")
+    if not inputs.is_floating_point():
+        raise InvalidInput(f"Inputs must be floating-point numbers, not {str(inputs.dtype).removeprefix('torch.')}.")
+    bad = ~torch.isfinite(inputs).flatten(1).all(1)
+    if bad.any():
+        raise InvalidInput(f"Sample {int(bad.nonzero()[0])} of the inputs contains NaN or infinite values.")
+    return inputs
+
+
+def check_targets(targets: object, samples: int, classes: int) -> Tensor:
+    """Whole numbers ``(N,)`` that name outputs of the network."""
+    if isinstance(targets, int) and not isinstance(targets, bool):
+        targets = [targets] * samples
+    try:
+        found = torch.as_tensor(targets)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInput("Targets must be whole numbers, one for each sample.") from error
+    if found.dtype == torch.bool or found.is_floating_point() or found.is_complex() or found.shape != (samples,):
+        raise InvalidInput(f"Targets must be {samples} whole numbers, one for each sample.")
+    if found.numel() and (found.min() < 0 or found.max() >= classes):
+        worst = int(found.max() if found.max() >= classes else found.min())
+        raise InvalidInput(f"Target {worst} does not exist: the network has outputs 0 to {classes - 1}.")
+    return found.to(torch.int64)
+
+
+@contextmanager
+def _protected(model: nn.Module, seed: int) -> Iterator[None]:
+    """Eval mode, gradients of weights and global random numbers: all put back afterwards."""
+    grads = [(weight, weight.grad) for weight in model.parameters()]
+    where = device_of(model)
+    with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []), undisturbed(model):
+        torch.manual_seed(seed)
+        try:
+            for weight, _ in grads:
+                weight.grad = None
+            yield
+        finally:
+            for weight, grad in grads:
+                weight.grad = grad
+
+
+def _call(chosen: Method, model: nn.Module, x: Tensor, y: Tensor, keywords: dict[str, Any]) -> Tensor:
+    try:
+        maps = chosen.function(model, x.clone(), y.clone(), **keywords)
+    except (VeraxError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise MethodFailed(f"Method {chosen.name!r} failed with {reason}") from error
+    if isinstance(maps, np.ndarray):
+        maps = torch.from_numpy(maps)
+    if not isinstance(maps, Tensor):
+        raise MethodFailed(f"Method {chosen.name!r} must return a tensor, not {type(maps).__name__}.")
+    if maps.shape != x.shape:
+        got, want = tuple(maps.shape), tuple(x.shape)
+        raise MethodFailed(f"Method {chosen.name!r} must return the shape of its inputs {want}, not {got}.")
+    return maps.detach().to(device=x.device, dtype=torch.float32)
+
+
+def explain(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor | None = None,
+    method: str | Method | Function = "gradient",
+    *,
+    batch_size: int = 64,
+    seed: int = 0,
+    ids: Tensor | None = None,
+    truth: Truth | None = None,
+    **parameters: Any,
+) -> Tensor:
+    """Attributions of `model` for `inputs`: float32, shape and device of the inputs.
+
+    The network is run in eval mode and is afterwards as it was before: weights, modes, hooks and gradients.
+
+    Args:
+        model: gives ``(samples, outputs)``.
+        inputs: ``(N, ...)`` finite floats.
+        targets: the output to explain for each sample (default: the predicted one).
+        method: a name (``verax list methods``) or any callable ``(model, inputs, targets) -> attributions``.
+        batch_size: samples handed to the method at once; changes speed and memory, never the maps.
+        seed: of the methods that draw random numbers.
+        ids: which random stream each sample has (default: made from its values, so that the same picture
+            has the same map in every batch).
+        truth: what the reference `oracle` shows.
+        **parameters: the method's own.
+    """
+    if not isinstance(model, nn.Module):
+        raise InvalidInput(f"The model must be a torch.nn.Module, not {type(model).__name__}.")
+    if not isinstance(batch_size, int) or batch_size < 1:
+        raise InvalidParameter(f"batch_size must be a whole number from 1, not {batch_size!r}.")
+    chosen = as_method(method)
+    settings = chosen.settings(parameters)
+    given = check_inputs(inputs)
+    x = given.detach().to(device_of(model), torch.float32 if given.dtype != torch.float64 else None)
+    scores = outputs(model, x, batch_size)
+    wanted = scores.argmax(1) if targets is None else targets
+    y = check_targets(wanted, len(x), scores.shape[1]).to(x.device)
+    numbers = content_ids(x) if ids is None else torch.as_tensor(ids).to(x.device)
+    if numbers.shape != (len(x),):
+        raise InvalidInput(f"ids must be {len(x)} whole numbers, one for each sample.")
+    streams = Streams.of(numbers, "explain", chosen.name, seed)
+    known = None if truth is None else truth.map(lambda tensor: tensor.to(x.device))
+    parts = []
+    with _protected(model, key("global", chosen.name, seed) & 0x7FFFFFFFFFFFFFFF):
+        for first in range(0, len(x), batch_size):
+            part = slice(first, first + batch_size)
+            keywords = dict(settings)
+            if "streams" in chosen.special:
+                keywords["streams"] = streams[part]
+            if "truth" in chosen.special:
+                keywords["truth"] = None if known is None else known[part]
+            parts.append(_call(chosen, model, x[part], y[part], keywords))
+    return torch.cat(parts).to(given.device)
+
