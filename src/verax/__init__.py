@@ -1,1 +1,81 @@
-"""verax."""
+"""verax: does this explanation tell the truth?
+
+The names below are loaded when they are first used, so that ``import verax`` is quick.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from verax.version import __version__
+
+if TYPE_CHECKING:
+    from verax.cases import Cases, Truth
+    from verax.methods import Method, explain, method
+    from verax.metrics.scoring import score
+    from verax.networks.certificates import Certificate, certify
+    from verax.networks.training import train
+    from verax.studies.running import run
+    from verax.studies.runs import Run
+    from verax.studies.spec import Study
+    from verax.tasks import Task, task
+    from verax.tasks.textbox import Kind, Look, Reasoning, TextBox, World
+
+_WHERE = {
+    "Cases": "verax.cases",
+    "Truth": "verax.cases",
+    "Method": "verax.methods",
+    "explain": "verax.methods",
+    "method": "verax.methods",
+    "score": "verax.metrics.scoring",
+    "Certificate": "verax.networks.certificates",
+    "certify": "verax.networks.certificates",
+    "train": "verax.networks.training",
+    "run": "verax.studies.running",
+    "Run": "verax.studies.runs",
+    "Study": "verax.studies.spec",
+    "Task": "verax.tasks",
+    "task": "verax.tasks",
+    "Kind": "verax.tasks.textbox",
+    "Look": "verax.tasks.textbox",
+    "Reasoning": "verax.tasks.textbox",
+    "TextBox": "verax.tasks.textbox",
+    "World": "verax.tasks.textbox",
+}
+
+__all__ = [
+    "Cases",
+    "Certificate",
+    "Kind",
+    "Look",
+    "Method",
+    "Reasoning",
+    "Run",
+    "Study",
+    "Task",
+    "TextBox",
+    "Truth",
+    "World",
+    "__version__",
+    "certify",
+    "explain",
+    "method",
+    "run",
+    "score",
+    "task",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'verax' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(_WHERE[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -14,6 +14,7 @@ and leaves with exit code 2; from Python they can be caught together as `VeraxEr
 | `MissingFile` | a file or folder that was asked for is not there or cannot be read |
 | `OutputError` | results cannot be written where they were asked for |
 | `DeviceUnavailable` | a device was asked for that this machine does not have |
+| `Interrupted` | Ctrl-C stopped a study (a `KeyboardInterrupt`, not a `VeraxError`); finished work is kept |
 | `WeightsError` | stored weights are missing, damaged or do not fit |
 """
 
@@ -69,6 +70,10 @@ class DeviceUnavailable(VeraxError, RuntimeError):
 
 class WeightsError(VeraxError, ValueError):
     """Stored weights that are missing, damaged or do not fit."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A study that was stopped by Ctrl-C; what was finished is kept, and the message says how to go on."""
 
 
 class VeraxWarning(UserWarning):

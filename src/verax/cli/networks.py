@@ -9,8 +9,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from verax.cli.console import console, interval, progress
+from verax.cli.console import console, interval
 from verax.errors import InvalidParameter
+from verax.progress import bar as progress_bar
 
 if TYPE_CHECKING:
     from verax.networks.certificates import Certificate
@@ -44,15 +45,16 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Folder for the weights (default: the store).")] = None,
 ) -> None:
     """Train a network on fresh scenes, certify it and store it with its record."""
+    from verax.files import store_folder
     from verax.networks import NETWORKS, library, training
 
     network = NETWORKS.canonical(network)
     training.recipe(recipe)
     worlds = [_textbox(name, renderer, background) for name in tasks]
-    folder = out or library.store_folder() / "networks"
+    folder = out or store_folder() / "networks"
     failed = False
     for world in worlds:
-        with progress() as bar:
+        with progress_bar() as bar:
             row = bar.add_task(f"{world.name} {network}", total=None)
 
             def watch(state: Any, bar: Any = bar, row: Any = row, name: str = world.name) -> None:

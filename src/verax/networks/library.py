@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 import re
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,22 +21,14 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from verax.errors import InvalidParameter, MissingFile, OutputError, WeightsError
+from verax.errors import InvalidParameter, MissingFile, WeightsError
+from verax.files import store_folder, write_atomically
 from verax.networks import NETWORKS
 from verax.networks.training import Trained, initialise, recipe
 from verax.tasks.textbox.task import TextBox
 from verax.version import __version__
 
 SHIPPED = Path(__file__).parent / "shipped"
-
-
-def store_folder() -> Path:
-    """Where results and trained networks are kept: ``VERAX_STORE`` or the user's cache folder."""
-    chosen = os.environ.get("VERAX_STORE")
-    if chosen:
-        return Path(chosen).expanduser()
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "verax"
 
 
 def _stem(task: TextBox, network: str, seed: int) -> str:
@@ -50,25 +40,6 @@ def _stem(task: TextBox, network: str, seed: int) -> str:
     if task.background.fingerprint != "black":
         parts.append(hashlib.sha256(task.background.fingerprint.encode()).hexdigest()[:8])
     return "_".join(parts)
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise OutputError(f"Cannot write {str(path)!r}: {error.strerror or error}.") from error
 
 
 def weights_hash(model: nn.Module) -> str:
@@ -154,20 +125,25 @@ def find(task: TextBox, network: str, seed: int, store: Path | None = None) -> P
     return None
 
 
-def network(task: TextBox, name: str = "cnn4", seed: int = 0, store: Path | None = None) -> nn.Module:
-    """The stored network of a task, in eval mode."""
-    NETWORKS.get(name)
-    name = NETWORKS.canonical(name)
+def require(task: TextBox, name: str, seed: int, store: Path | None = None) -> Path:
+    """Where the weights of a network are, or one sentence that says how to get them."""
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise InvalidParameter(f"A seed is a whole number from 0, not {seed!r}.")
     path = find(task, name, seed, store)
     if path is None:
+        options = "" if task.renderer.name == "sound" else f" --renderer {task.renderer.name}"
+        options += "" if task.background.fingerprint == "black" else " --background ..."
         raise MissingFile(
-            f"No network {name!r} with seed {seed} is stored for {task.name} "
-            f"(renderer {task.renderer.name!r}, background {task.background.fingerprint.partition(':')[0]!r}); train one with: "
-            f"verax train {task.name} --network {name} --seed {seed}"
+            f"No network {name!r} with seed {seed} is stored for {task.name}; "
+            f"train one with: verax train {task.name} --network {name} --seed {seed}{options}"
         )
-    return load(path, name, task.classes)
+    return path
+
+
+def network(task: TextBox, name: str = "cnn4", seed: int = 0, store: Path | None = None) -> nn.Module:
+    """The stored network of a task, in eval mode."""
+    name = NETWORKS.canonical(name)
+    return load(require(task, name, seed, store), name, task.classes)
 
 
 def shipped() -> list[Path]:

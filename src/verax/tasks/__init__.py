@@ -9,7 +9,7 @@ from verax.registry import Registry
 from verax.tasks.base import Task
 from verax.tasks.textbox.settings import SETTINGS
 
-__all__ = ["TASKS", "Task", "task"]
+__all__ = ["TASKS", "Task", "register", "task"]
 
 
 class _Setting:
@@ -28,9 +28,31 @@ class _Setting:
         return TextBox(f"textbox/{self.name}", Reasoning.parse(self.reasoning), self.family, **options)
 
 
+class _Own:
+    """A task object that somebody made."""
+
+    def __init__(self, made: Task) -> None:
+        self.made = made
+
+    def __call__(self, **options: Any) -> Task:
+        if options:
+            raise InvalidParameter(f"Task {self.made.name!r} is an object and has its own options already.")
+        return self.made
+
+
 TASKS: Registry[Any] = Registry("task", group="verax.tasks")
 for _name in SETTINGS:
     TASKS.register(f"textbox/{_name}", _Setting(_name))
+
+
+def register(made: Task) -> str:
+    """Make a task object known under its own name, so that studies can refer to it; gives the name."""
+    if not isinstance(made, Task):
+        raise InvalidParameter(f"A task must have the members of verax.tasks.Task; {type(made).__name__} has not.")
+    if made.name in TASKS and not isinstance(TASKS.get(made.name), _Own):
+        raise InvalidParameter(f"{made.name!r} is a task of verax itself; choose another name.")
+    TASKS.register(made.name, _Own(made), replace=True)
+    return made.name
 
 
 def task(name: str | Task, **options: Any) -> Task:

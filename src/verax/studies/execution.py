@@ -1,0 +1,110 @@
+"""Computing units: explain and score, or certify."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from verax import methods, seeding
+from verax.cases import Cases
+from verax.metrics.scoring import score
+from verax.networks import library
+from verax.networks.certificates import certify
+from verax.networks.inference import predictions
+from verax.studies.plan import Subject, Unit
+from verax.studies.spec import Study
+from verax.studies.store import Result
+
+
+@dataclass
+class Bench:
+    """One subject on the bench: its network, cases and predictions, loaded when first needed."""
+
+    subject: Subject
+    study: Study
+    device: torch.device
+    _loaded: tuple[nn.Module, Cases, Tensor] | None = field(default=None, repr=False)
+
+    def load(self) -> tuple[nn.Module, Cases, Tensor]:
+        """The network, the cases and what it predicts for them."""
+        if self._loaded is None:
+            subject = self.subject
+            model = library.load(subject.weights, subject.network, subject.task.classes).to(self.device)
+            cases = subject.task.cases(n=self.study.samples, seed=self.study.seed).to(self.device)
+            self._loaded = model, cases, predictions(model, cases.inputs)
+        return self._loaded
+
+    def compute(self, unit: Unit) -> Result:
+        """The result of one unit of this subject."""
+        start = time.perf_counter()
+        result = self._certify() if unit.method is None else self._explain(unit)
+        result.info["seconds"] = time.perf_counter() - start
+        return result
+
+    def _certify(self) -> Result:
+        model, _, _ = self.load()
+        certificate = certify(model, self.subject.task, n=self.study.certify, seed=self.study.seed)
+        tables = {"accuracy": certificate.accuracy, "interventions": certificate.interventions}
+        return Result(tables, {}, {"certificate": certificate.summary()})
+
+    def _explain(self, unit: Unit) -> Result:
+        assert unit.method is not None
+        model, cases, predicted = self.load()
+        maps = methods.explain(
+            model,
+            cases.inputs,
+            predicted,
+            unit.method,
+            seed=seeding.key(self.study.seed, self.subject.task.name),
+            ids=cases.ids,
+            truth=cases.truth,
+            **dict(unit.parameters or {}),
+        )
+        tables = {}
+        for protocol in self.study.protocols:
+            transfer = unit.method.transfer
+            tables[protocol] = score(maps, cases, protocol, predictions=predicted, transfer=transfer)
+        first = tables[self.study.protocols[0]]
+        info: dict[str, Any] = {
+            "samples": len(cases),
+            "wrong": int((predicted != cases.targets).sum()),
+            "degenerate": int(first["degenerate"].sum()),
+        }
+        return Result(tables, {"maps": thumbnails(maps, cases)}, info)
+
+
+def first_of_each(group: Tensor) -> Tensor:
+    """The position of the first case of every bucket."""
+    return torch.tensor([int((group == g).nonzero()[0]) for g in group.unique().tolist()])
+
+
+def thumbnails(maps: Tensor, cases: Cases) -> Tensor:
+    """One map for each bucket, channels summed, scaled to a magnitude of at most 1: ``(G, H, W)`` float16."""
+    chosen = maps[first_of_each(cases.group).to(maps.device)].sum(1).double()
+    largest = chosen.abs().flatten(1).amax(1)[:, None, None]
+    return (chosen / torch.where(largest > 0, largest, 1)).half().cpu().contiguous()
+
+
+def long_table(unit: Unit, result: Result) -> pd.DataFrame:
+    """A unit's scores as rows: task, network, seed, method, protocol, metric, group, sample, value, degenerate.
+
+    Scores that are not defined (nothing to focus on, or a wrong prediction under `sound`) have no row.
+    """
+    parts = []
+    for protocol, wide in result.tables.items():
+        metrics = [c for c in wide.columns if c not in ("sample", "group", "degenerate", "wrong")]
+        kept = wide.melt(["group", "sample", "degenerate"], metrics, "metric", "value").dropna(subset="value")
+        kept.insert(0, "protocol", protocol)
+        parts.append(kept)
+    table = pd.concat(parts, ignore_index=True)
+    subject = unit.subject
+    for position, (name, value) in enumerate(
+        [("task", subject.task.name), ("network", subject.network), ("seed", subject.seed), ("method", unit.label)]
+    ):
+        table.insert(position, name, value)
+    return table[["task", "network", "seed", "method", "protocol", "metric", "group", "sample", "value", "degenerate"]]

@@ -1,0 +1,179 @@
+"""Leaderboards and success maps: bucket means, group means, worst buckets, skill, success and failure.
+
+Aggregation follows the SMERF code: a group's mean is the unweighted mean over the buckets of all its tasks,
+its worst case the smallest bucket mean; a bucket is a success when its mean passes 0.5, a failure when more
+lies on what must be avoided than on the focus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from verax.errors import InvalidParameter, UnknownName, suggestion
+from verax.methods import CONTROLS
+from verax.metrics import METRICS
+from verax.studies.statistics import Buckets, Floats, bucket_means, interval
+
+ALL = "all"
+ORACLE = "oracle"
+PAIRS = {"sound": ("focus-share", "avoid-share"), "published": ("pafl", "safl")}
+"""The metrics whose comparison makes success and failure, under each protocol."""
+
+SUCCESS = 0.5
+
+
+def select(scores: pd.DataFrame, protocol: str, metric: str) -> pd.DataFrame:
+    """The rows of one metric under one protocol."""
+    found = scores[(scores["protocol"] == protocol) & (scores["metric"] == metric)]
+    if found.empty:
+        known = sorted(scores.loc[scores["protocol"] == protocol, "metric"].astype(str).unique())
+        if not known:
+            have = sorted(scores["protocol"].astype(str).unique())
+            raise UnknownName(f"This run has no protocol {protocol!r}{suggestion(protocol, have)}")
+        raise UnknownName(f"This run has no metric {metric!r} under {protocol!r}{suggestion(metric, known)}")
+    return found
+
+
+def method_order(scores: pd.DataFrame) -> tuple[str, ...]:
+    """The methods of a run in the order in which they first occur."""
+    return tuple(str(name) for name in pd.unique(scores["method"].astype(str)))
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Means over a set of buckets with bootstrap replicates: ``(M,)`` and ``(R, M)``."""
+
+    methods: tuple[str, ...]
+    point: Floats
+    replicates: Floats
+
+    @classmethod
+    def mean(cls, buckets: Buckets) -> Standing:
+        """Unweighted mean over buckets."""
+        return cls(buckets.methods, buckets.point.mean(0), buckets.replicates.mean(1))
+
+    @classmethod
+    def worst(cls, buckets: Buckets, higher_is_better: bool) -> Standing:
+        """The worst bucket mean."""
+        extreme = np.min if higher_is_better else np.max
+        return cls(buckets.methods, extreme(buckets.point, axis=0), extreme(buckets.replicates, axis=1))
+
+    def skill(self, higher_is_better: bool) -> tuple[Standing, str] | None:
+        """(score - control) / (oracle - control) for the best control, and its name; None without references.
+
+        The best control is found anew in every replicate, so that the interval knows that it was chosen.
+        """
+        controls = [self.methods.index(name) for name in CONTROLS if name in self.methods]
+        if not controls or ORACLE not in self.methods:
+            return None
+        oracle = self.methods.index(ORACLE)
+        pick = np.argmax if higher_is_better else np.argmin
+        best = controls[int(pick(self.point[controls]))]
+        extreme = np.max if higher_is_better else np.min
+        floor = extreme(self.replicates[:, controls], axis=1)[:, None]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            point = (self.point - self.point[best]) / (self.point[oracle] - self.point[best])
+            drawn = (self.replicates - floor) / (self.replicates[:, [oracle]] - floor)
+        return Standing(self.methods, point, drawn), self.methods[best]
+
+    def columns(self, name: str) -> dict[str, Floats]:
+        """The point estimate and its interval as three columns."""
+        low, high = interval(self.replicates)
+        return {name: self.point, f"{name}_low": low, f"{name}_high": high}
+
+
+def defined(buckets: Buckets) -> Buckets:
+    """The buckets in which every method that was scored at all has a mean."""
+    scored = buckets.count.sum(0) > 0
+    return buckets.where(np.asarray((buckets.count[:, scored] > 0).all(axis=1)))
+
+
+def leaderboard(
+    scores: pd.DataFrame,
+    families: Mapping[str, str],
+    *,
+    protocol: str = "sound",
+    metric: str | None = None,
+    family: str = ALL,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Methods ranked by their mean over the buckets of a family of tasks, with 95 % intervals.
+
+    Args:
+        scores: the long table of a run.
+        families: task -> family.
+        protocol: "sound" or "published".
+        metric: default focus-share (sound) or pafl (published).
+        family: "simple", "complex", ..., or "all".
+        seed: of the bootstrap.
+
+    Returns:
+        rank, method, value, low, high, worst, worst_low, worst_high, skill, skill_low, skill_high, control,
+        buckets, samples, degenerate; controls and the oracle have no rank.
+    """
+    metric = metric or PAIRS.get(protocol, ("",))[0]
+    chosen = select(scores, protocol, metric)
+    if family != ALL:
+        known = sorted(set(families.values()))
+        if family not in known:
+            raise InvalidParameter(f"This run has no family of tasks {family!r}{suggestion(family, [*known, ALL])}")
+        chosen = chosen[chosen["task"].astype(str).map(dict(families)) == family]
+    higher = METRICS.get(metric).higher_is_better
+    methods = method_order(chosen)
+    buckets = defined(bucket_means(chosen, methods, seed=seed))
+    mean = Standing.mean(buckets)
+    table = pd.DataFrame({"method": methods, **mean.columns("value"), **Standing.worst(buckets, higher).columns("worst")})
+    table = table.rename(columns={"value_low": "low", "value_high": "high"})
+    skill = mean.skill(higher)
+    names = ("skill", "skill_low", "skill_high")
+    if skill is None:
+        table[[*names]] = np.nan
+        table["control"] = ""
+    else:
+        for name, column in skill[0].columns("skill").items():
+            table[name] = column
+        table["control"] = skill[1]
+    reference = table["method"].isin([*CONTROLS, ORACLE])
+    table.loc[reference, list(names)] = np.nan
+    table["buckets"] = len(buckets.index)
+    table["samples"] = buckets.count.sum(0)
+    counts = chosen.groupby("method", observed=True)["degenerate"].sum()
+    table["degenerate"] = table["method"].map(counts).fillna(0).astype(int)
+    table = table.sort_values("value", ascending=not higher, kind="stable").reset_index(drop=True)
+    ranked = ~table["method"].isin([*CONTROLS, ORACLE])
+    table.insert(0, "rank", pd.array(ranked.cumsum().where(ranked), dtype="Int64"))
+    return table
+
+
+def success_map(scores: pd.DataFrame, *, protocol: str = "published", seed: int = 0) -> pd.DataFrame:
+    """Success and failure of every method on every task, as in Figure 7 of the SMERF paper.
+
+    Only buckets with something to focus on *and* something to avoid count.
+
+    Returns:
+        One row for each task and method: buckets, success (fraction of buckets whose mean passes 0.5) with
+        success_low and success_high, failure (fraction in which more lies on what must be avoided).
+    """
+    first, second = PAIRS[protocol]
+    methods = method_order(scores)
+    focus = bucket_means(select(scores, protocol, first), methods, seed=seed)
+    avoid = bucket_means(select(scores, protocol, second), methods, seed=seed)
+    joined = focus.index.merge(avoid.index.reset_index(), on=["task", "group"], how="left")
+    rows = []
+    for task in pd.unique(focus.index["task"]):
+        here = (joined["task"] == task) & joined["index"].notna()
+        if not here.any():
+            continue
+        a = focus.where(here.to_numpy())
+        matching = joined.loc[here, "index"].to_numpy(dtype=int)
+        failure = (avoid.point[matching] > a.point).mean(0)
+        low, high = interval((a.replicates > SUCCESS).mean(1))
+        success = (a.point > SUCCESS).mean(0)
+        for i, method in enumerate(methods):
+            rows.append((task, method, int(here.sum()), success[i], low[i], high[i], failure[i]))
+    columns = ["task", "method", "buckets", "success", "success_low", "success_high", "failure"]
+    return pd.DataFrame(rows, columns=columns)

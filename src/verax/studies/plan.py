@@ -1,0 +1,159 @@
+"""From a study to units of work, each named by a hash of everything that its result depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import torch
+
+from verax.errors import InvalidStudy
+from verax.methods import CONTROLS
+from verax.methods.base import METHODS, Method
+from verax.networks import NETWORKS, library
+from verax.protocols import PROTOCOLS
+from verax.studies.spec import MethodSpec, Study
+from verax.tasks import task as find_task
+from verax.tasks.textbox import TextBox
+
+ORACLE = "oracle"
+REFERENCES = (*CONTROLS, ORACLE)
+"""Rows that every study has: what skill is measured between."""
+
+FORMAT = 1
+"""Raised whenever the layout of a stored result changes."""
+
+_RELEVANT = ("tasks", "networks", "engine", "methods", "protocols", "metrics")
+
+
+@cache
+def code_digest() -> str:
+    """A hash of all code that results depend on, so that scores of different versions never mix."""
+    root = Path(__file__).parent.parent
+    files = [root / "cases.py", root / "seeding.py"]
+    files += [file for name in _RELEVANT for file in sorted((root / name).rglob("*.py"))]
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+def content_hash(values: Mapping[str, Any]) -> str:
+    """SHA-256 of the canonical JSON of plain values."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A network on a task: what is explained."""
+
+    task: TextBox
+    network: str
+    seed: int
+    weights: Path
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.task.name} {self.network} seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One piece of work: explain and score (`method` set) or certify (`method` None)."""
+
+    key: str
+    subject: Subject
+    method: Method | None = None
+    label: str = ""
+    parameters: Mapping[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.subject.name}: {self.label or 'certificate'}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All units of a study, in the order in which they are computed."""
+
+    study: Study
+    subjects: tuple[Subject, ...]
+    units: tuple[Unit, ...]
+
+    @property
+    def key(self) -> str:
+        """Names the study's results; the same study on the same networks has the same key."""
+
+        def name(unit: Unit) -> object:
+            own = unit.method is not None and unit.method.version is None
+            return [unit.subject.sha256, unit.label, unit.parameters] if own else unit.key
+
+        return content_hash({"study": self.study.name, "units": [name(unit) for unit in self.units]})
+
+
+def with_references(study: Study) -> list[MethodSpec]:
+    """The study's methods, and the controls and the oracle where they are missing."""
+    present = {METHODS.canonical(method.name) for method in study.methods if not method.parameters}
+    missing = [MethodSpec.model_validate(name) for name in REFERENCES if name not in present]
+    return [*study.methods, *missing]
+
+
+def _subjects(study: Study, store: Path) -> list[Subject]:
+    subjects = []
+    for name in study.tasks:
+        usual = {"renderer": "sound", "background": "black"}
+        options = {"renderer": study.renderer, "background": study.background}
+        found = find_task(name, **({} if options == usual else options))
+        if not isinstance(found, TextBox):
+            raise InvalidStudy(f"Task {name!r} cannot be studied yet: only TextBox tasks have networks.")
+        for network in study.networks:
+            network = NETWORKS.canonical(network)
+            for seed in study.seeds:
+                weights = library.require(found, network, seed, store)
+                subjects.append(Subject(found, network, seed, weights, library.record(weights)["sha256"]))
+    return subjects
+
+
+def compile_plan(study: Study, store: Path) -> Plan:
+    """Check every name in the study and list its units."""
+    protocols = [PROTOCOLS.canonical(name) for name in study.protocols]
+    methods = with_references(study)
+    chosen = [(METHODS.get(spec.name), spec) for spec in methods]
+    settings = {spec.label: method.settings(spec.parameters) for method, spec in chosen}
+    subjects = _subjects(study, store)
+    base = {
+        "format": FORMAT,
+        "code": code_digest(),
+        "torch": ".".join(torch.__version__.split(".")[:2]),
+        "seed": study.seed,
+    }
+    units: list[Unit] = []
+    for subject in subjects:
+        about = {
+            **base,
+            "task": [subject.task.name, subject.task.fingerprint()],
+            "weights": subject.sha256,
+            "network": [subject.network, subject.seed],
+        }
+        if study.certify:
+            units.append(Unit(content_hash({**about, "certify": study.certify}), subject))
+        for method, spec in chosen:
+            # Nobody can know whether the code of an own method without a version has changed.
+            version = method.version or uuid4().hex
+            values = {
+                **about,
+                "method": [method.name, spec.label, settings[spec.label], version],
+                "protocols": sorted(protocols),
+                "samples": study.samples,
+            }
+            units.append(Unit(content_hash(values), subject, method, spec.label, settings[spec.label]))
+    return Plan(study.model_copy(update={"protocols": protocols}), tuple(subjects), tuple(units))

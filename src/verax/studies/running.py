@@ -1,0 +1,256 @@
+"""`run`: compute what is missing, keep it, and put a run folder together."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from verax import devices, progress, tasks
+from verax.errors import Interrupted, MethodFailed
+from verax.files import make_folder, store_folder, write_atomically
+from verax.methods.base import Function, Method, method
+from verax.studies import plan as planning
+from verax.studies import spec as specs
+from verax.studies.execution import Bench, first_of_each, long_table
+from verax.studies.plan import Plan, Unit
+from verax.studies.runs import CASES, MANIFEST, MAPS, SCORES, Run
+from verax.studies.spec import Study
+from verax.studies.store import Result, Store
+from verax.tasks import Task
+from verax.version import __version__
+
+Watch = Callable[[int, int, str], None]
+
+
+def _method_entries(given: Sequence[str | Function | Method | dict[str, Any]] | None) -> list[Any] | None:
+    """Names and tables as they are; callables are registered under their own name."""
+    if given is None:
+        return None
+    entries: list[Any] = []
+    for entry in [given] if isinstance(given, str) else given:
+        if isinstance(entry, Method):
+            entry = entry.name
+        elif callable(entry):
+            name = getattr(entry, "__name__", type(entry).__name__)
+            method(name)(entry)
+            entry = name
+        entries.append(entry)
+    return entries
+
+
+def _task_entries(given: Sequence[str | Task] | None) -> list[str] | None:
+    if given is None:
+        return None
+    entries = [given] if isinstance(given, str | Task) else given
+    return [entry if isinstance(entry, str) else tasks.register(entry) for entry in entries]
+
+
+def run(
+    study: str | Path | dict[str, Any] | Study,
+    *,
+    methods: Sequence[str | Function | Method | dict[str, Any]] | None = None,
+    tasks: Sequence[str | Task] | None = None,
+    networks: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    protocols: Sequence[str] | None = None,
+    samples: int | None = None,
+    seed: int | None = None,
+    device: str = "auto",
+    out: str | Path | None = None,
+    store: str | Path | None = None,
+    quiet: bool = False,
+) -> Run:
+    """Run a study; only what is not in the store yet is computed.
+
+    Args:
+        study: a preset's name, a TOML file, or a `Study`.
+        methods: replaces the study's methods; callables are methods too.
+        tasks: replaces its tasks; task objects are welcome.
+        networks: replaces its networks.
+        seeds: replaces the training seeds.
+        protocols: replaces its protocols.
+        samples: cases in each bucket.
+        seed: of cases and random methods.
+        device: where to compute.
+        out: the run folder (default: ``runs/NAME-HASH``).
+        store: where finished units are kept (default: ``VERAX_STORE`` or the user's cache folder).
+        quiet: no progress bar.
+    """
+    chosen = specs.override(
+        specs.study(study),
+        methods=_method_entries(methods),
+        tasks=_task_entries(tasks),
+        networks=list(networks) if networks is not None else None,
+        seeds=list(seeds) if seeds is not None else None,
+        protocols=list(protocols) if protocols is not None else None,
+        samples=samples,
+        seed=seed,
+    )
+    where = devices.resolve(device)
+    folder = store_folder(store)
+    plan = planning.compile_plan(chosen, folder)
+    target = Path(out).expanduser() if out else Path("runs") / f"{chosen.name}-{plan.key[:8]}"
+    make_folder(target)
+    kept = Store(make_folder(folder))
+    start = time.perf_counter()
+    results, failures = _compute(plan, kept, where, quiet)
+    seconds = time.perf_counter() - start
+    _write(plan, target, results, failures, where, seconds, len(kept.damaged))
+    return Run(target)
+
+
+def _compute(
+    plan: Plan, store: Store, device: torch.device, quiet: bool
+) -> tuple[dict[str, Result], list[dict[str, str]]]:
+    """The results of all units, from the store where they are there already."""
+    results: dict[str, Result] = {}
+    failures: list[dict[str, str]] = []
+    bench: Bench | None = None
+    with progress.bar(hidden=quiet) as bar:
+        row = bar.add_task(plan.study.name, total=len(plan.units))
+        try:
+            for unit in plan.units:
+                bar.update(row, description=unit.name)
+                result = store.read(unit.key)
+                if result is None:
+                    if bench is None or bench.subject is not unit.subject:
+                        bench = Bench(unit.subject, plan.study, device)
+                    try:
+                        result = bench.compute(unit)
+                    except MethodFailed as error:
+                        failures.append({"unit": unit.name, "method": unit.label, "reason": str(error)})
+                    else:
+                        if unit.method is None or unit.method.version is not None:
+                            store.write(unit.key, result)
+                if result is not None:
+                    results[unit.key] = result
+                bar.advance(row)
+        except KeyboardInterrupt as stop:
+            done, total = len(results), len(plan.units)
+            message = f"Interrupted: {done} of {total} units are finished and kept. Run the same command to go on."
+            raise Interrupted(message) from stop
+        bar.update(row, description=plan.study.name)
+    return results, failures
+
+
+def _write(
+    plan: Plan,
+    target: Path,
+    results: dict[str, Result],
+    failures: list[dict[str, str]],
+    device: torch.device,
+    seconds: float,
+    damaged: int,
+) -> None:
+    scored = [unit for unit in plan.units if unit.method is not None and unit.key in results]
+    if not scored:
+        raise MethodFailed("No method gave a result: " + "; ".join(f["reason"] for f in failures[:3]))
+    table = pd.concat([long_table(unit, results[unit.key]) for unit in scored], ignore_index=True)
+    for column in ("task", "network", "method", "protocol", "metric"):
+        table[column] = table[column].astype("category")
+    buffer = io.BytesIO()
+    pq.write_table(pa.Table.from_pandas(table, preserve_index=False), buffer, compression="zstd")
+    write_atomically(target / SCORES, buffer.getvalue())
+    write_atomically(target / MAPS, save_tensors({_name(u): results[u.key].maps["maps"] for u in scored}))
+    write_atomically(target / CASES, save_tensors(_pictured(plan)))
+    text = json.dumps(_manifest(plan, results, failures, device, seconds, damaged), indent=2)
+    write_atomically(target / MANIFEST, (text + "\n").encode())
+
+
+def _name(unit: Unit) -> str:
+    subject = unit.subject
+    return f"{subject.task.name}|{subject.network}|{subject.seed}|{unit.label}"
+
+
+def _pictured(plan: Plan) -> dict[str, Tensor]:
+    """The case behind each kept map."""
+    tensors: dict[str, Tensor] = {}
+    for task in {subject.task.name: subject.task for subject in plan.subjects}.values():
+        cases = task.cases(n=1, seed=plan.study.seed)
+        cases = cases[first_of_each(cases.group)]
+        tensors[f"{task.name}|inputs"] = (cases.inputs * 255).round().to(torch.uint8).contiguous()
+        tensors[f"{task.name}|focus"] = cases.truth.focus.contiguous()
+        tensors[f"{task.name}|avoid"] = cases.truth.avoid.contiguous()
+        tensors[f"{task.name}|group"] = cases.group.contiguous()
+    return tensors
+
+
+def _manifest(
+    plan: Plan,
+    results: dict[str, Result],
+    failures: list[dict[str, str]],
+    device: torch.device,
+    seconds: float,
+    damaged: int,
+) -> dict[str, Any]:
+    packages = ("torch", "numpy", "pandas", "pyarrow", "safetensors", "scipy", "matplotlib")
+    seen = {subject.task.name: subject.task for subject in plan.subjects}
+    return {
+        "study": plan.study.model_dump(),
+        "plan": plan.key,
+        "code": planning.code_digest(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {
+            "verax": __version__,
+            "python": platform.python_version(),
+            **{name: metadata.version(name) for name in packages},
+        },
+        "hardware": {
+            "device": devices.describe(device),
+            "machine": platform.machine(),
+            "system": platform.system(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+        },
+        "tasks": [
+            {
+                "name": task.name,
+                "family": task.family,
+                "reasoning": str(task.reasoning),
+                "renderer": task.renderer.name,
+                "background": task.background.fingerprint,
+                "groups": {str(g): task.describe(g) for g in task.groups},
+            }
+            for task in seen.values()
+        ],
+        "networks": [
+            {"task": s.task.name, "network": s.network, "seed": s.seed, "sha256": s.sha256} for s in plan.subjects
+        ],
+        "methods": [
+            {"label": u.label, "name": u.method.name, "family": u.method.family, "parameters": dict(u.parameters or {})}
+            for u in plan.units
+            if u.method is not None and u.subject is plan.subjects[0]
+        ],
+        "certificates": [
+            {"network": u.subject.network, "seed": u.subject.seed, **results[u.key].info["certificate"]}
+            for u in plan.units
+            if u.method is None and u.key in results
+        ],
+        "units": [
+            {"name": u.name, "key": u.key, "method": u.label, "task": u.subject.task.name, **_facts(results[u.key])}
+            for u in plan.units
+            if u.key in results
+        ],
+        "failures": failures,
+        "damaged_entries": damaged,
+        "seconds": seconds,
+    }
+
+
+def _facts(result: Result) -> dict[str, Any]:
+    return {name: value for name, value in result.info.items() if name != "certificate"}

@@ -1,0 +1,91 @@
+"""Runs: the folders that studies leave behind."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+from torch import Tensor
+
+from verax import registry
+from verax.errors import MissingFile
+from verax.networks.library import read_tensors
+from verax.studies import leaderboards
+
+SCORES, MANIFEST, MAPS, CASES, REPORT = (
+    "scores.parquet",
+    "manifest.json",
+    "maps.safetensors",
+    "cases.safetensors",
+    "report.html",
+)
+
+
+class Run:
+    """A finished study.
+
+    Attributes:
+        folder: where everything is: scores.parquet, manifest.json, figures/, report.html.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        if not (self.folder / MANIFEST).is_file():
+            raise MissingFile(f"{str(self.folder)!r} is not a run: it has no {MANIFEST}.")
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """The study, versions, hardware, seeds, hashes, certificates, timings and failures."""
+        try:
+            found = json.loads((self.folder / MANIFEST).read_text())
+        except (OSError, ValueError) as error:
+            raise MissingFile(f"The manifest of {str(self.folder)!r} cannot be read.") from error
+        if not isinstance(found, dict) or "study" not in found:
+            raise MissingFile(f"The manifest of {str(self.folder)!r} is damaged.")
+        return found
+
+    @cached_property
+    def scores(self) -> pd.DataFrame:
+        """One row for each sample, method and metric."""
+        try:
+            return pd.read_parquet(self.folder / SCORES)
+        except (OSError, ValueError) as error:
+            raise MissingFile(f"The scores of {str(self.folder)!r} cannot be read.") from error
+
+    @property
+    def families(self) -> dict[str, str]:
+        """Task -> family."""
+        return {task["name"]: task["family"] for task in self.manifest["tasks"]}
+
+    def leaderboard(
+        self, protocol: str = "sound", metric: str | None = None, family: str = leaderboards.ALL
+    ) -> pd.DataFrame:
+        """Methods ranked by their mean, with 95 % intervals; see `verax.studies.leaderboards.leaderboard`."""
+        seed = int(self.manifest["study"]["seed"])
+        return leaderboards.leaderboard(
+            self.scores, self.families, protocol=protocol, metric=metric, family=family, seed=seed
+        )
+
+    def success_map(self, protocol: str = "published") -> pd.DataFrame:
+        """Success and failure on every task, as in Figure 7 of the SMERF paper."""
+        return leaderboards.success_map(self.scores, protocol=protocol)
+
+    def maps(self) -> dict[str, Tensor]:
+        """``task|network|seed|method`` -> one scaled map for each bucket ``(G, H, W)``."""
+        return read_tensors(self.folder / MAPS)
+
+    def cases(self) -> dict[str, Tensor]:
+        """``task|inputs``, ``task|focus``, ``task|avoid``, ``task|group``: the case behind each kept map."""
+        return read_tensors(self.folder / CASES)
+
+    def report(self) -> Path:
+        """Write figures and the report, and give the path of ``report.html``."""
+        # Studies stand left of reports and may not import them: the name is resolved when it is needed.
+        return cast("Path", registry.load("verax.reports.html:write")(self))
+
+    def __repr__(self) -> str:
+        study = self.manifest["study"]
+        return f"Run({study['name']!r}, {len(study['tasks'])} tasks, folder={str(self.folder)!r})"

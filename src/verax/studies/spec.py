@@ -1,0 +1,152 @@
+"""Studies as they are written down: TOML in, a checked description out."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from verax.errors import InvalidStudy, MissingFile, UnknownName, suggestion
+
+PRESETS = Path(__file__).parent / "presets"
+_MAX_BYTES = 1 << 20  # no study is a megabyte long
+
+
+class MethodSpec(BaseModel):
+    """A method with parameters; `label` is its name in tables."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    label: str
+    parameters: dict[str, bool | int | float | str] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"name": value, "label": value}
+        if isinstance(value, Mapping) and "name" in value and "parameters" not in value:
+            own = {k: v for k, v in value.items() if k not in ("name", "label")}
+            words = [str(value["name"]), *(f"{k}={v}" for k, v in own.items())]
+            return {"name": value["name"], "label": value.get("label", " ".join(words)), "parameters": own}
+        return value
+
+
+Count = Annotated[int, Field(ge=1, le=100_000)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class Study(BaseModel):
+    """tasks x networks x seeds x methods x protocols.
+
+    Attributes:
+        name: of the study; the run folder is called after it.
+        description: one sentence.
+        tasks: names of tasks.
+        networks: names of networks.
+        seeds: training seeds of the networks.
+        methods: names, or tables with ``name``, an optional ``label`` and the method's parameters.
+        protocols: "sound", "published" or both.
+        samples: cases in each bucket.
+        seed: of the cases and of methods that draw random numbers.
+        certify: scenes in each bucket for the certificates; 0 leaves them out.
+        renderer: of TextBox tasks.
+        background: of TextBox tasks.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    description: str = ""
+    tasks: Annotated[list[str], Field(min_length=1)]
+    networks: Annotated[list[str], Field(min_length=1)] = ["cnn4"]
+    seeds: Annotated[list[Seed], Field(min_length=1)] = [0]
+    methods: Annotated[list[MethodSpec], Field(min_length=1)]
+    protocols: Annotated[list[str], Field(min_length=1)] = ["sound", "published"]
+    samples: Count = 20
+    seed: Seed = 0
+    certify: Annotated[int, Field(ge=0, le=100_000)] = 50
+    renderer: str = "sound"
+    background: str = "black"
+
+    @model_validator(mode="after")
+    def _unique(self) -> Study:
+        lists: dict[str, list[Any]] = {
+            "tasks": self.tasks,
+            "networks": self.networks,
+            "seeds": self.seeds,
+            "protocols": self.protocols,
+            "methods": [method.label for method in self.methods],
+        }
+        for name, entries in lists.items():
+            for entry in entries:
+                if entries.count(entry) > 1:
+                    raise ValueError(f"{name} has {entry!r} twice")
+        return self
+
+
+def presets() -> list[str]:
+    """The names of the studies that come with verax."""
+    return sorted(path.stem for path in PRESETS.glob("*.toml"))
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"]) or "study"
+    if first["type"] == "extra_forbidden":
+        return f"{place!r} is not part of a study{suggestion(place, Study.model_fields)}"
+    return f"{place}: {first['msg']}"
+
+
+def build(values: Mapping[str, Any], where: str) -> Study:
+    """A study from plain values; `where` names their origin in the error."""
+    try:
+        return Study.model_validate(dict(values))
+    except ValidationError as error:
+        raise InvalidStudy(f"{where} is not a valid study: {_sentence(error)}") from error
+
+
+def read(path: Path) -> Study:
+    """A study from a TOML file."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise MissingFile(f"The study {str(path)!r} cannot be read: {error.strerror}.") from error
+    if len(data) > _MAX_BYTES:
+        raise InvalidStudy(f"{str(path)!r} is too large to be a study.")
+    try:
+        values = tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidStudy(f"{str(path)!r} is not valid TOML: {error}.") from error
+    except RecursionError as error:
+        raise InvalidStudy(f"{str(path)!r} is not valid TOML: nested too deeply.") from error
+    return build(values, repr(str(path)))
+
+
+def study(source: str | Path | Mapping[str, Any] | Study) -> Study:
+    """A study from its name, a TOML file, a mapping, or as it is."""
+    if isinstance(source, Study):
+        return source
+    if isinstance(source, Mapping):
+        return build(source, "The mapping")
+    if isinstance(source, Path) or source.endswith(".toml"):
+        return read(Path(source).expanduser())
+    known = presets()
+    if source not in known:
+        raise UnknownName(
+            f"There is no study named {source!r}{suggestion(source, known)} (a file must end in .toml)"
+        )
+    return read(PRESETS / f"{source}.toml")
+
+
+def override(given: Study, **changes: Any) -> Study:
+    """The same study with some values changed; None leaves a value as it is."""
+    kept = {name: value for name, value in changes.items() if value is not None}
+    for name, value in kept.items():
+        if isinstance(value, Sequence) and not isinstance(value, str) and not value:
+            raise InvalidStudy(f"The list of {name} is empty.")
+    return build({**given.model_dump(), **kept}, "The study with these options")

@@ -1,0 +1,121 @@
+"""Means with intervals: a hierarchical, paired bootstrap (seed > sample), stratified by bucket.
+
+Every replicate draws training seeds of a task with replacement, then samples within each bucket. All
+methods share the draws, so that differences between them are paired. (Efron and Tibshirani, 1993;
+Field and Welsh, JRSS B 2007, for resampling clusters.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from verax import seeding
+
+Floats = NDArray[np.float64]
+REPLICATES = 1000
+LEVEL = 0.95
+
+
+def interval(replicates: Floats, axis: int = 0) -> tuple[Floats, Floats]:
+    """The central 95 % of bootstrap replicates."""
+    tail = (1 - LEVEL) / 2
+    with np.errstate(invalid="ignore"):
+        low, high = np.nanquantile(replicates, [tail, 1 - tail], axis=axis)
+    return low, high
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """Bucket means of several methods.
+
+    Attributes:
+        index: one row for each bucket: task, group.
+        methods: column labels.
+        point: ``(B, M)`` means.
+        replicates: ``(R, B, M)`` bootstrap means.
+        count: ``(B, M)`` scored samples.
+    """
+
+    index: pd.DataFrame
+    methods: tuple[str, ...]
+    point: Floats
+    replicates: Floats
+    count: NDArray[np.int64]
+
+    def where(self, mask: NDArray[np.bool_]) -> Buckets:
+        """Some of the buckets."""
+        index = self.index[mask].reset_index(drop=True)
+        return Buckets(index, self.methods, self.point[mask], self.replicates[:, mask], self.count[mask])
+
+    def column(self, method: str) -> int:
+        """Where a method is."""
+        return self.methods.index(method)
+
+
+def _weights(generator: np.random.Generator, n: int, replicates: int) -> Floats:
+    """How often each of `n` things is drawn, as shares: ``(R, n)``."""
+    return generator.multinomial(n, np.full(n, 1 / n), size=replicates) / n
+
+
+def bucket_means(
+    scores: pd.DataFrame, methods: tuple[str, ...], *, replicates: int = REPLICATES, seed: int = 0
+) -> Buckets:
+    """Bucket means of one metric under one protocol, with bootstrap replicates.
+
+    Args:
+        scores: long table with task, network, seed, method, group, sample, value; one metric and protocol.
+            Networks count as seeds of their own.
+        methods: the columns of the result.
+        replicates: bootstrap draws.
+        seed: of the draws.
+    """
+    generator = np.random.default_rng(seeding.key("bootstrap", seed) & 0xFFFFFFFFFFFFFFFF)
+    rows, points, draws, counts = [], [], [], []
+    for task, of_task in scores.groupby("task", sort=False, observed=True):
+        runs = list(of_task.groupby(["network", "seed"], sort=False, observed=True))
+        run_weights = _weights(generator, len(runs), replicates)
+        for group in sorted(of_task["group"].unique()):
+            total = np.zeros((replicates, len(methods)))
+            weight = np.zeros((replicates, len(methods)))
+            means, count = [], np.zeros(len(methods), dtype=np.int64)
+            for position, (_, of_run) in enumerate(runs):
+                chosen = of_run[of_run["group"] == group]
+                table = chosen.pivot(index="sample", columns="method", values="value").reindex(columns=list(methods))
+                values = table.to_numpy(dtype=np.float64)
+                if not len(values):
+                    continue
+                known = np.isfinite(values)
+                filled = np.where(known, values, 0.0)
+                drawn = _weights(generator, len(values), replicates)
+                share = drawn @ known
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    mean = (drawn @ filled) / share
+                    means.append(filled.sum(0) / known.sum(0))
+                usable = share > 0
+                total += run_weights[:, position, None] * np.where(usable, mean, 0.0)
+                weight += run_weights[:, position, None] * usable
+                count += known.sum(0)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                draws.append(total / weight)
+                points.append(_mean(np.array(means)))
+            counts.append(count)
+            rows.append((task, int(group)))
+    shape = (0, len(methods))
+    return Buckets(
+        pd.DataFrame(rows, columns=["task", "group"]),
+        methods,
+        np.array(points).reshape(-1, len(methods)),
+        np.stack(draws, 1) if draws else np.zeros((replicates, *shape)),
+        np.array(counts, dtype=np.int64).reshape(-1, len(methods)),
+    )
+
+
+def _mean(values: Floats) -> Floats:
+    """Mean over the first axis without the undefined; NaN where nothing is defined."""
+    known = np.isfinite(values)
+    result: Floats = np.where(known, values, 0.0).sum(0) / known.sum(0)
+    return result
