@@ -121,11 +121,17 @@ def test_iou_is_exact_for_huge_ties():
     columns = [torch.tensor(column) for column in zip(*BIG, strict=True)]
     got = overlap.expected_iou(ranks.Ties(*columns))
     assert got.tolist() == pytest.approx([exact_iou(*row) for row in BIG], rel=1e-10)
-    # The same to the last bit, whatever stands next to it.
-    alone = [
-        overlap.expected_iou(ranks.Ties(*(column[i : i + 1] for column in columns))) for i in range(len(BIG))
-    ]
-    assert torch.equal(got, torch.cat(alone))
+
+
+def test_iou_does_not_depend_on_its_neighbours():
+    rng = np.random.default_rng(0)
+    tied = rng.integers(2, 4000, 80)
+    tied_in, drawn = rng.integers(1, tied), rng.integers(1, tied)
+    size = drawn + tied_in
+    columns = [torch.from_numpy(column) for column in (size, size - drawn, size - drawn, tied, tied_in)]
+    together = overlap.expected_iou(ranks.Ties(*columns))
+    alone = [overlap.expected_iou(ranks.Ties(*(column[i : i + 1] for column in columns))) for i in range(80)]
+    assert torch.equal(together, torch.cat(alone))
 
 
 def test_iou_in_pieces_is_the_same(monkeypatch):

@@ -1,2 +1,106 @@
-def run() -> None: ...
-def report() -> None: ...
+"""`verax run` and `verax report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from verax.cli.console import console, interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from verax.studies.runs import Run
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
+
+
+def run(
+    study: Annotated[str, typer.Argument(help="A study's name (verax list studies) or a TOML file.")],
+    methods: Annotated[str | None, typer.Option(help="Only these methods: a,b,c.")] = None,
+    tasks: Annotated[str | None, typer.Option(help="Only these tasks: a,b,c.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Images in each bucket.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the images and of random methods.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Folder of the run (default: runs/NAME-HASH).")] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(envvar="VERAX_STORE", help="Where finished work is kept (default: the user's cache)."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no tables.")] = False,
+) -> None:
+    """Run a study: explain, score, rank, and write a report. Rerunning does only what is missing."""
+    from verax.studies.running import run as execute
+
+    done = execute(
+        study,
+        methods=_names(methods),
+        tasks=_names(tasks),
+        samples=samples,
+        seed=seed,
+        device=device,
+        out=out,
+        store=store,
+        quiet=quiet,
+    )
+    path = done.report()
+    if not quiet:
+        show(done)
+    console.print(f"Report: {path}", soft_wrap=True, markup=False, highlight=False)
+    if done.manifest["failures"]:
+        raise typer.Exit(1)
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+) -> None:
+    """Write the report of a finished run again."""
+    from verax.studies.runs import Run
+
+    console.print(f"Report: {Run(run).report()}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _table(title: str, board: pd.DataFrame) -> Table:
+    table = Table(title=title)
+    for name in ("rank", "method", "focus share", "95 % interval", "worst bucket", "skill", "95 % interval"):
+        table.add_column(name, justify="left" if name == "method" else "right")
+    for row in board.itertuples(index=False):
+        reference = row.skill != row.skill  # NaN: controls and the oracle have no skill
+        skill = ("", "") if reference else (f"{row.skill:+.2f}", interval(row.skill_low, row.skill_high, 2))
+        rank = "" if reference else str(row.rank)
+        cells = (rank, row.method, f"{row.value:.3f}", interval(row.low, row.high), f"{row.worst:.3f}", *skill)
+        table.add_row(*(escape(str(cell)) for cell in cells), style="dim" if reference else "")
+    return table
+
+
+def show(run: Run) -> None:
+    """Print the leaderboards of a run, and what was left out."""
+    manifest = run.manifest
+    if "sound" in manifest["study"]["protocols"]:
+        for family in dict.fromkeys(run.families.values()):
+            board = run.leaderboard(family=family)
+            title = f"{manifest['study']['name']}: {family} reasonings ({board['buckets'][0]} buckets, sound protocol)"
+            console.print(_table(escape(title), board))
+        console.print(
+            "Skill: 0 is the best control that never looks at the network, 1 is the truth; "
+            "dim rows are controls and the oracle.",
+            style="dim",
+        )
+    passed = sum(bool(c["passed"]) for c in manifest["certificates"])
+    count = len(manifest["certificates"])
+    wrong = {(unit["task"], unit["wrong"]) for unit in manifest["units"] if "wrong" in unit}
+    console.print(
+        f"{passed} of {count} networks certified; {sum(w for _, w in wrong)} wrongly predicted images left out; "
+        f"computed in {manifest['seconds']:.0f} s on {manifest['hardware']['device']}."
+    )
+    if passed < count:
+        names = ", ".join(c["task"] for c in manifest["certificates"] if not c["passed"])
+        console.print(f"[bold red]Not certified, so their truth is in doubt: {escape(names)}[/bold red]")
+    for failure in manifest["failures"]:
+        console.print(f"[red]{escape(failure['unit'])}: {escape(failure['reason'])}[/red]", soft_wrap=True)

@@ -1,7 +1,7 @@
 """What a method is, and the registry of all of them.
 
 A method is any callable ``(model, inputs, targets) -> attributions``. Parameters of its own are keyword
-arguments with defaults. Three names are special: a method that has a parameter called ``streams`` receives
+arguments with defaults. Two names are special: a method that has a parameter called ``streams`` receives
 per-sample random streams, one that has ``truth`` receives the truth of the cases (only references do).
 """
 
@@ -21,6 +21,7 @@ Function = Callable[..., Tensor]
 F = TypeVar("F", bound=Function)
 
 SPECIAL = ("streams", "truth")
+FAMILIES = ("gradients", "cams", "perturbations", "controls", "references", "own")
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Method:
     Attributes:
         name: canonical name.
         function: the callable itself.
-        family: gradients, cams, perturbations, controls, references or own.
+        family: one of `FAMILIES`.
         paper: where it comes from.
         cost: passes through the network for one sample, in words.
         transfer: how the `published` protocol turns its maps into pictures (facts of the SMERF code).
@@ -97,7 +98,7 @@ def builtin(name: str, *, aliases: tuple[str, ...] = (), **facts: Any) -> Callab
 
 
 def method(
-    name: str, *, family: str = "own", paper: str = "", version: str | None = None, transfer: str = "heat"
+    name: str, *, paper: str = "", version: str | None = None, transfer: str = "heat"
 ) -> Callable[[F], F]:
     """Register a method of one's own: ``@verax.method("mine")``.
 
@@ -105,7 +106,6 @@ def method(
 
     Args:
         name: how it is called in studies and tables.
-        family: shown in listings.
         paper: shown in listings.
         version: with one, finished results are kept and reused until it changes; without, the method is
             computed anew in every run, because nobody can know whether its code changed.
@@ -115,7 +115,7 @@ def method(
     def register(function: F) -> F:
         if name in METHODS and METHODS.get(name).builtin:
             raise InvalidParameter(f"{name!r} is a method of verax itself; choose another name.")
-        made = describe(name, function, family=family, paper=paper, version=version, transfer=transfer)
+        made = describe(name, function, paper=paper, version=version, transfer=transfer)
         METHODS.register(name, made, replace=True)
         return function
 

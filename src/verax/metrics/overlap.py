@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from verax.metrics.ranks import Ties
 
@@ -77,8 +78,19 @@ def _hypergeometric_iou(rows: Tensor) -> Tensor:
     weights = (ways - ways.amax(1, keepdim=True)).exp()
     overlap = (above_in + hits).to(torch.float64)
     terms = weights * overlap / (2 * size - overlap)
-    # Running sums go from left to right, so the padding on the right of a short row cannot change them.
-    return terms.cumsum(1)[:, -1] / weights.cumsum(1)[:, -1]
+    return _sum(terms) / _sum(weights)
+
+
+def _sum(rows: Tensor) -> Tensor:
+    """Add up neighbours until one column is left.
+
+    Zeros on the right of a short row cannot change this sum, not even its last bit, so a score does not
+    depend on the other samples. That holds for neither `sum` nor, on a GPU, `cumsum`.
+    """
+    while rows.shape[1] > 1:
+        rows = pad(rows, (0, rows.shape[1] % 2))
+        rows = rows[:, 0::2] + rows[:, 1::2]
+    return rows[:, 0]
 
 
 def _defined(scores: Tensor, ties: Ties) -> Tensor:

@@ -39,6 +39,7 @@ def sound_scores(values: Tensor, truth: Truth) -> dict[str, Tensor]:
     Chance is the score of a constant map and the oracle that of the focus mask itself. What depends on the
     focus (or avoid) pixels is NaN in cases that have none.
     """
+    truth = truth.map(lambda tensor: tensor.to(values.device))
     regions = focus.regions(truth)
     has = {name: regions[name].any(2).any(1) for name in ("focus", "avoid")}
     ties, flat = ranks.Ties.of(values, truth.focus), ranks.Ties.constant(truth.focus)
@@ -103,13 +104,12 @@ def score(
     pictures.check_transfer(transfer)
     attributions = sound.as_maps(_read_maps(maps, cases))
     wrong = _read_wrong(predictions, cases)
-    truth = cases.truth.map(lambda tensor: tensor.to(attributions.device))
     if name == "sound":
         prepared = sound.prepare(attributions, sign)
-        scores = sound_scores(prepared.values, truth)
+        scores = sound_scores(prepared.values, cases.truth)
     else:
         prepared = _pictures(attributions, cases.group.to(attributions.device), transfer)
-        scores = published_scores(prepared.values, truth)
+        scores = published_scores(prepared.values, cases.truth)
     table = {column: scores[column].cpu().numpy() for column in metric_names(name)}
     if name == "sound":
         table = {column: np.where(wrong, np.nan, values) for column, values in table.items()}

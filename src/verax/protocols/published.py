@@ -109,13 +109,19 @@ TRANSFERS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _quantile(values: Tensor, level: float) -> Tensor:
-    """The quantile with linear interpolation; `torch.quantile` refuses more than 16 million values."""
+    """The quantile with linear interpolation.
+
+    `torch.quantile` refuses more than 16 million values, and `kthvalue` is not deterministic on a GPU.
+    """
     flat = values.flatten()
     position = level * (len(flat) - 1)
     below = int(position)
-    lower = flat.kthvalue(below + 1).values
-    upper = flat.kthvalue(min(below + 2, len(flat))).values
-    return torch.lerp(lower, upper, position - below)
+    above = min(below + 1, len(flat) - 1)
+    if level < 0.5:
+        ends = flat.topk(above + 1, largest=False).values[[below, above]]
+    else:
+        ends = flat.topk(len(flat) - below).values[[len(flat) - 1 - below, len(flat) - 1 - above]]
+    return torch.lerp(ends[0], ends[1], position - below)
 
 
 def _mirrored(size: int, device: torch.device) -> Tensor:

@@ -65,7 +65,7 @@ def prepare(attributions: Tensor, sign: str = "magnitude") -> Prepared:
         values = values.abs()
     elif sign == "positive":
         values = values.clamp(min=0)
-    return Prepared(values, ~usable | constant(values))
+    return Prepared(values, constant(values))
 
 
 PROTOCOL = Protocol(

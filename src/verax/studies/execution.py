@@ -80,7 +80,7 @@ class Bench:
 
 def first_of_each(group: Tensor) -> Tensor:
     """The position of the first case of every bucket."""
-    return torch.tensor([int((group == g).nonzero()[0]) for g in group.unique().tolist()])
+    return torch.tensor([int((group == g).nonzero()[0]) for g in torch.unique(group).tolist()])
 
 
 def thumbnails(maps: Tensor, cases: Cases) -> Tensor:

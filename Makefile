@@ -1,0 +1,53 @@
+# Every verb sets up what it needs in .venv; `make run` and `make test` work on a fresh machine.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: run test test-full lint bench docs weights clean
+
+run: $(VENV)/.core
+	$(BIN)/verax run smerf-quick
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not slow"
+
+test-full: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/textbox.py
+	$(BIN)/python benchmarks/methods.py
+
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
+
+# Train the shipped networks again (minutes on a GPU, hours on a CPU).
+SETTINGS := simple-fr simple-nr complex-fr complex-cr1 complex-cr2 complex-cr3 complex-cr4
+weights: $(VENV)/.core
+	$(BIN)/verax train $(SETTINGS:%=textbox/%) --network cnn4 --no-early-stop --out src/verax/networks/shipped
+	$(BIN)/verax train textbox/simple-fr textbox/simple-nr --network cnn3 --no-early-stop --out src/verax/networks/shipped
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) --editable ".[dev]"
+	touch $@ $(VENV)/.core
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) --editable ".[docs]"
+	touch $@ $(VENV)/.core
+
+clean:
+	rm -rf $(VENV) runs site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
