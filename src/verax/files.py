@@ -25,7 +25,9 @@ def make_folder(folder: Path) -> Path:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise OutputError(f"Cannot write to the folder {str(folder)!r}: {error.strerror or error}.") from error
+        raise OutputError(
+            f"Cannot write to the folder {str(folder)!r}: {error.strerror or error}."
+        ) from error
     return folder
 
 

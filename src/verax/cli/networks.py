@@ -37,9 +37,13 @@ def train(
     tasks: Annotated[list[str], typer.Argument(help="Tasks, such as textbox/complex-cr2.")],
     network: Network = "cnn4",
     seed: Annotated[int, typer.Option(min=0, help="Decides the first weights and every scene.")] = 0,
-    recipe: Annotated[str, typer.Option(help="fast (one-cycle) or published (Adam 1e-4, at most 10 epochs).")] = "fast",
+    recipe: Annotated[
+        str, typer.Option(help="fast (one-cycle) or published (Adam 1e-4, at most 10 epochs).")
+    ] = "fast",
     device: Device = "auto",
-    early_stop: Annotated[bool, typer.Option(help="Stop once the network is certified with a margin.")] = True,
+    early_stop: Annotated[
+        bool, typer.Option(help="Stop once the network is certified with a margin.")
+    ] = True,
     renderer: Renderer = "sound",
     background: Background = "black",
     out: Annotated[Path | None, typer.Option(help="Folder for the weights (default: the store).")] = None,
@@ -73,11 +77,15 @@ def train(
                 half=True,
             )
         command = f"verax train {world.name} --network {network} --seed {seed} --recipe {recipe}"
-        command += ("" if early_stop else " --no-early-stop") + ("" if renderer == "sound" else f" --renderer {renderer}")
+        command += ("" if early_stop else " --no-early-stop") + (
+            "" if renderer == "sound" else f" --renderer {renderer}"
+        )
         command += "" if background == "black" else f" --background {background}"
         path = library.save(done, world, network, seed, recipe, command, folder)
         assert done.certificate is not None
-        console.print(f"{done.certificate} after {done.epochs} epochs -> {path}", soft_wrap=True, markup=False)
+        console.print(
+            f"{done.certificate} after {done.epochs} epochs -> {path}", soft_wrap=True, markup=False
+        )
         failed |= not done.certificate.passed
     if failed:
         raise typer.Exit(1)
@@ -87,7 +95,9 @@ def certify(
     task: Annotated[str, typer.Argument(help="A task, such as textbox/complex-cr2.")],
     network: Network = "cnn4",
     seed: Annotated[int, typer.Option(min=0, help="Which of the stored networks.")] = 0,
-    weights: Annotated[Path | None, typer.Option(help="Another safetensors file, instead of the stored one.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Another safetensors file, instead of the stored one.")
+    ] = None,
     samples: Annotated[int, typer.Option(min=1, help="Fresh scenes in each bucket.")] = 200,
     device: Device = "auto",
     renderer: Renderer = "sound",

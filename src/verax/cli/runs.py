@@ -74,7 +74,14 @@ def _table(title: str, board: pd.DataFrame) -> Table:
         reference = row.skill != row.skill  # NaN: controls and the oracle have no skill
         skill = ("", "") if reference else (f"{row.skill:+.2f}", interval(row.skill_low, row.skill_high, 2))
         rank = "" if reference else str(row.rank)
-        cells = (rank, row.method, f"{row.value:.3f}", interval(row.low, row.high), f"{row.worst:.3f}", *skill)
+        cells = (
+            rank,
+            row.method,
+            f"{row.value:.3f}",
+            interval(row.low, row.high),
+            f"{row.worst:.3f}",
+            *skill,
+        )
         table.add_row(*(escape(str(cell)) for cell in cells), style="dim" if reference else "")
     return table
 

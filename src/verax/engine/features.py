@@ -57,7 +57,9 @@ def feature_map(
             forward pass that has more than one pixel.
     """
     if inputs.ndim != 4:
-        raise InvalidInput(f"Class activation maps need pictures (N, C, H, W), not shape {tuple(inputs.shape)}.")
+        raise InvalidInput(
+            f"Class activation maps need pictures (N, C, H, W), not shape {tuple(inputs.shape)}."
+        )
     with torch.enable_grad():
         if layer is None:
             watcher = _LastFeatureMap(len(inputs))
@@ -77,7 +79,9 @@ def feature_map(
 def _output_of(model: nn.Module, inputs: Tensor, layer: str) -> tuple[object, Tensor]:
     modules = dict(model.named_modules())
     if layer not in modules or layer == "":
-        raise InvalidParameter(f"The network has no layer {layer!r}{suggestion(layer, [m for m in modules if m])}")
+        raise InvalidParameter(
+            f"The network has no layer {layer!r}{suggestion(layer, [m for m in modules if m])}"
+        )
     kept: list[object] = []
     handle = modules[layer].register_forward_hook(lambda module, args, output: kept.append(output))
     try:
@@ -85,5 +89,7 @@ def _output_of(model: nn.Module, inputs: Tensor, layer: str) -> tuple[object, Te
     finally:
         handle.remove()
     if not kept or not isinstance(kept[-1], Tensor) or kept[-1].ndim != 4 or kept[-1].grad_fn is None:
-        raise InvalidParameter(f"Layer {layer!r} gives no feature map (N, C, h, w) that depends on the input.")
+        raise InvalidParameter(
+            f"Layer {layer!r} gives no feature map (N, C, h, w) that depends on the input."
+        )
     return outputs, kept[-1]

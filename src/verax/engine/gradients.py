@@ -43,7 +43,12 @@ Points = Callable[[slice, slice], Tensor]
 
 
 def mean_gradient(
-    model: nn.Module, inputs: Tensor, targets: Tensor, points: Points, weights: Tensor, rows: int | None = None
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    points: Points,
+    weights: Tensor,
+    rows: int | None = None,
 ) -> Tensor:
     """The weighted sum of gradients over several points of each sample.
 

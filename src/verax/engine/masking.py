@@ -11,7 +11,12 @@ from verax.networks.inference import fast_layout
 
 
 def masked_outputs(
-    model: nn.Module, inputs: Tensor, targets: Tensor, masks: Tensor, baseline: Tensor, rows: int | None = None
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    masks: Tensor,
+    baseline: Tensor,
+    rows: int | None = None,
 ) -> Tensor:
     """The explained output of every sample under every mask: ``(N, M)``.
 
@@ -45,4 +50,3 @@ def masked_outputs(
         return result.clone()
 
     return with_halving(compute, rows or rows_within_budget(inputs[0]))
-

@@ -5,4 +5,14 @@ from verax.methods.base import METHODS, Method, method
 from verax.methods.controls import CONTROLS
 from verax.methods.explaining import explain
 
-__all__ = ["CONTROLS", "METHODS", "Method", "cams", "controls", "explain", "gradients", "method", "perturbations"]
+__all__ = [
+    "CONTROLS",
+    "METHODS",
+    "Method",
+    "cams",
+    "controls",
+    "explain",
+    "gradients",
+    "method",
+    "perturbations",
+]

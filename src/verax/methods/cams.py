@@ -17,7 +17,9 @@ from verax.methods.base import builtin
     cost="1 forward, 1 backward",
     transfer="plain",
 )
-def grad_cam(model: nn.Module, inputs: Tensor, targets: Tensor, layer: str | None = None, relu: bool = True) -> Tensor:
+def grad_cam(
+    model: nn.Module, inputs: Tensor, targets: Tensor, layer: str | None = None, relu: bool = True
+) -> Tensor:
     """The last feature map, its channels weighted by their mean gradient, enlarged to the input.
 
     Args:

@@ -56,6 +56,8 @@ def centre(model: nn.Module, inputs: Tensor, targets: Tensor, width: float = 0.2
 def oracle(model: nn.Module, inputs: Tensor, targets: Tensor, truth: Truth | None = None) -> Tensor:
     """The truth itself: the ceiling of every metric."""
     if truth is None:
-        raise InvalidInput("The oracle needs the truth: verax.explain(..., method='oracle', truth=cases.truth).")
+        raise InvalidInput(
+            "The oracle needs the truth: verax.explain(..., method='oracle', truth=cases.truth)."
+        )
     values = truth.focus if truth.values is None else truth.values
     return (values[:, None] if values.ndim == inputs.ndim - 1 else values).to(inputs).expand_as(inputs)

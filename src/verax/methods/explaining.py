@@ -35,7 +35,9 @@ def check_inputs(inputs: object) -> Tensor:
     if inputs.ndim < 2 or len(inputs) == 0:
         raise InvalidInput(f"Inputs must have the shape (samples, ...), not {tuple(inputs.shape)}.")
     if not inputs.is_floating_point():
-        raise InvalidInput(f"Inputs must be floating-point numbers, not {str(inputs.dtype).removeprefix('torch.')}.")
+        raise InvalidInput(
+            f"Inputs must be floating-point numbers, not {str(inputs.dtype).removeprefix('torch.')}."
+        )
     bad = ~torch.isfinite(inputs).flatten(1).all(1)
     if bad.any():
         raise InvalidInput(f"Sample {int(bad.nonzero()[0])} of the inputs contains NaN or infinite values.")
@@ -50,7 +52,12 @@ def check_targets(targets: object, samples: int, classes: int) -> Tensor:
         found = torch.as_tensor(targets)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidInput("Targets must be whole numbers, one for each sample.") from error
-    if found.dtype == torch.bool or found.is_floating_point() or found.is_complex() or found.shape != (samples,):
+    if (
+        found.dtype == torch.bool
+        or found.is_floating_point()
+        or found.is_complex()
+        or found.shape != (samples,)
+    ):
         raise InvalidInput(f"Targets must be {samples} whole numbers, one for each sample.")
     if found.numel() and (found.min() < 0 or found.max() >= classes):
         worst = int(found.max() if found.max() >= classes else found.min())
@@ -147,4 +154,3 @@ def explain(
                 keywords["truth"] = None if known is None else known[part]
             parts.append(_call(chosen, model, x[part], y[part], keywords))
     return torch.cat(parts).to(given.device)
-

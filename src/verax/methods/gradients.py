@@ -87,7 +87,9 @@ def _nodes(rule: str, steps: int) -> tuple[np.ndarray, np.ndarray]:
         ends[[0, -1]] /= 2
         return np.linspace(0, 1, steps), ends
     known = ["gauss-legendre", "midpoint", "left", "right", "trapezoid"]
-    raise InvalidParameter(f"There is no quadrature rule {rule!r} with {steps} steps{suggestion(rule, known)}")
+    raise InvalidParameter(
+        f"There is no quadrature rule {rule!r} with {steps} steps{suggestion(rule, known)}"
+    )
 
 
 @builtin(

@@ -50,7 +50,9 @@ def occlusion(
     if inputs.ndim != 4:
         raise InvalidInput(f"Occlusion needs pictures (N, C, H, W), not shape {tuple(inputs.shape)}.")
     if window < 1 or not 1 <= stride <= window:
-        raise InvalidParameter("Occlusion needs a window of at least 1 and a stride from 1 to the window's side.")
+        raise InvalidParameter(
+            "Occlusion needs a window of at least 1 and a stride from 1 to the window's side."
+        )
     masks = windows(inputs.shape[2], inputs.shape[3], window, stride).to(inputs.device)
     uncovered = torch.ones_like(masks[:1])
     fill = torch.full_like(inputs[:1], baseline)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from torch import nn
 
 
-def _convolutional(channels: tuple[int, ...], features: int, dense: tuple[int, ...], classes: int) -> nn.Module:
+def _convolutional(
+    channels: tuple[int, ...], features: int, dense: tuple[int, ...], classes: int
+) -> nn.Module:
     layers: list[nn.Module] = []
     for wide_in, wide_out in zip((3, *channels), channels, strict=False):
         layers += [nn.Conv2d(wide_in, wide_out, kernel_size=3, stride=2), nn.ReLU()]

@@ -52,7 +52,9 @@ def weights_hash(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def save(trained: Trained, task: TextBox, network: str, seed: int, how: str, command: str, folder: Path) -> Path:
+def save(
+    trained: Trained, task: TextBox, network: str, seed: int, how: str, command: str, folder: Path
+) -> Path:
     """Store a trained network in half precision with its record; gives the path of the weights."""
     tensors = {k: v.detach().half().cpu().contiguous() for k, v in trained.model.state_dict().items()}
     data = save_tensors(tensors)

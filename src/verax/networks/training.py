@@ -110,7 +110,9 @@ def batches(
             yield task.render(layout[part], streams[part]), labels[part]
 
 
-def _worst_bucket(model: nn.Module, task: TextBox, groups: Sequence[int], seed: int, device: torch.device) -> float:
+def _worst_bucket(
+    model: nn.Module, task: TextBox, groups: Sequence[int], seed: int, device: torch.device
+) -> float:
     cases = task.cases(list(groups), n=_EVALUATED, seed=seeding.key("validate", seed), device=device)
     right = (predictions(model, cases.inputs) == cases.targets).double()
     return float(right.reshape(len(groups), -1).mean(1).min())
@@ -161,7 +163,9 @@ def train(
     optimiser = torch.optim.Adam(model.parameters(), plan.rate, fused=fast)
     per_epoch = max(1, plan.scenes * len(chosen) // plan.batch)
     steps = per_epoch * plan.epochs
-    cycle = torch.optim.lr_scheduler.OneCycleLR(optimiser, plan.rate, total_steps=steps) if plan.cycle else None
+    cycle = (
+        torch.optim.lr_scheduler.OneCycleLR(optimiser, plan.rate, total_steps=steps) if plan.cycle else None
+    )
     certificate: Certificate | None = None
     worst: float | None = None
     epoch = 1
@@ -198,4 +202,7 @@ def _good_enough(model: nn.Module, task: TextBox, worst: float, seed: int, *, wh
     strict = Thresholds(accuracy=0.995, follow=0.985)
     if worst < strict.accuracy:
         return False
-    return not whole or certify(model, task, n=_EVALUATED, seed=seeding.key("stop", seed), thresholds=strict).passed
+    return (
+        not whole
+        or certify(model, task, n=_EVALUATED, seed=seeding.key("stop", seed), thresholds=strict).passed
+    )

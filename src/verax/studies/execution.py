@@ -104,7 +104,14 @@ def long_table(unit: Unit, result: Result) -> pd.DataFrame:
     table = pd.concat(parts, ignore_index=True)
     subject = unit.subject
     for position, (name, value) in enumerate(
-        [("task", subject.task.name), ("network", subject.network), ("seed", subject.seed), ("method", unit.label)]
+        [
+            ("task", subject.task.name),
+            ("network", subject.network),
+            ("seed", subject.seed),
+            ("method", unit.label),
+        ]
     ):
         table.insert(position, name, value)
-    return table[["task", "network", "seed", "method", "protocol", "metric", "group", "sample", "value", "degenerate"]]
+    return table[
+        ["task", "network", "seed", "method", "protocol", "metric", "group", "sample", "value", "degenerate"]
+    ]

@@ -120,13 +120,17 @@ def leaderboard(
     if family != ALL:
         known = sorted(set(families.values()))
         if family not in known:
-            raise InvalidParameter(f"This run has no family of tasks {family!r}{suggestion(family, [*known, ALL])}")
+            raise InvalidParameter(
+                f"This run has no family of tasks {family!r}{suggestion(family, [*known, ALL])}"
+            )
         chosen = chosen[chosen["task"].astype(str).map(dict(families)) == family]
     higher = METRICS.get(metric).higher_is_better
     methods = method_order(chosen)
     buckets = defined(bucket_means(chosen, methods, seed=seed))
     mean = Standing.mean(buckets)
-    table = pd.DataFrame({"method": methods, **mean.columns("value"), **Standing.worst(buckets, higher).columns("worst")})
+    table = pd.DataFrame(
+        {"method": methods, **mean.columns("value"), **Standing.worst(buckets, higher).columns("worst")}
+    )
     table = table.rename(columns={"value_low": "low", "value_high": "high"})
     skill = mean.skill(higher)
     names = ("skill", "skill_low", "skill_high")

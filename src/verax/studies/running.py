@@ -142,7 +142,9 @@ def _compute(
                 bar.advance(row)
         except KeyboardInterrupt as stop:
             done, total = len(results), len(plan.units)
-            message = f"Interrupted: {done} of {total} units are finished and kept. Run the same command to go on."
+            message = (
+                f"Interrupted: {done} of {total} units are finished and kept. Run the same command to go on."
+            )
             raise Interrupted(message) from stop
         bar.update(row, description=plan.study.name)
     return results, failures
@@ -229,10 +231,16 @@ def _manifest(
             for task in seen.values()
         ],
         "networks": [
-            {"task": s.task.name, "network": s.network, "seed": s.seed, "sha256": s.sha256} for s in plan.subjects
+            {"task": s.task.name, "network": s.network, "seed": s.seed, "sha256": s.sha256}
+            for s in plan.subjects
         ],
         "methods": [
-            {"label": u.label, "name": u.method.name, "family": u.method.family, "parameters": dict(u.parameters or {})}
+            {
+                "label": u.label,
+                "name": u.method.name,
+                "family": u.method.family,
+                "parameters": dict(u.parameters or {}),
+            }
             for u in plan.units
             if u.method is not None and u.subject is plan.subjects[0]
         ],
@@ -242,7 +250,13 @@ def _manifest(
             if u.method is None and u.key in results
         ],
         "units": [
-            {"name": u.name, "key": u.key, "method": u.label, "task": u.subject.task.name, **_facts(results[u.key])}
+            {
+                "name": u.name,
+                "key": u.key,
+                "method": u.label,
+                "task": u.subject.task.name,
+                **_facts(results[u.key]),
+            }
             for u in plan.units
             if u.key in results
         ],

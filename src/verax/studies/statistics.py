@@ -84,7 +84,9 @@ def bucket_means(
             means, count = [], np.zeros(len(methods), dtype=np.int64)
             for position, (_, of_run) in enumerate(runs):
                 chosen = of_run[of_run["group"] == group]
-                table = chosen.pivot(index="sample", columns="method", values="value").reindex(columns=list(methods))
+                table = chosen.pivot(index="sample", columns="method", values="value").reindex(
+                    columns=list(methods)
+                )
                 values = table.to_numpy(dtype=np.float64)
                 if not len(values):
                     continue

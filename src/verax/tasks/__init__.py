@@ -24,7 +24,9 @@ class _Setting:
 
         unknown = set(options) - {"renderer", "background"}
         if unknown:
-            raise InvalidParameter(f"TextBox has the options renderer and background, not {sorted(unknown)[0]!r}.")
+            raise InvalidParameter(
+                f"TextBox has the options renderer and background, not {sorted(unknown)[0]!r}."
+            )
         return TextBox(f"textbox/{self.name}", Reasoning.parse(self.reasoning), self.family, **options)
 
 
@@ -48,7 +50,9 @@ for _name in SETTINGS:
 def register(made: Task) -> str:
     """Make a task object known under its own name, so that studies can refer to it; gives the name."""
     if not isinstance(made, Task):
-        raise InvalidParameter(f"A task must have the members of verax.tasks.Task; {type(made).__name__} has not.")
+        raise InvalidParameter(
+            f"A task must have the members of verax.tasks.Task; {type(made).__name__} has not."
+        )
     if made.name in TASKS and not isinstance(TASKS.get(made.name), _Own):
         raise InvalidParameter(f"{made.name!r} is a task of verax itself; choose another name.")
     TASKS.register(made.name, _Own(made), replace=True)

@@ -75,7 +75,9 @@ class Folder:
         if not self.path.is_dir():
             raise MissingFile(f"There is no folder {str(self.path)!r} to take backgrounds from.")
         if not self.files():
-            raise MissingFile(f"The folder {str(self.path)!r} holds no images ({', '.join(sorted(SUFFIXES))}).")
+            raise MissingFile(
+                f"The folder {str(self.path)!r} holds no images ({', '.join(sorted(SUFFIXES))})."
+            )
 
     def files(self) -> list[Path]:
         """The images, in an order that does not depend on the file system."""
@@ -132,7 +134,9 @@ def background(spec: str | Background) -> Background:
             return Noise()
         low, _, high = rest.partition("-")
         if not (low.isascii() and low.isdigit() and high.isascii() and high.isdigit()):
-            raise InvalidParameter(f"Noise is written as 'noise:LOW-HIGH', for example 'noise:0-150', not {spec!r}.")
+            raise InvalidParameter(
+                f"Noise is written as 'noise:LOW-HIGH', for example 'noise:0-150', not {spec!r}."
+            )
         return Noise(int(low), int(high))
     if kind == "folder" and rest:
         return Folder(Path(rest).expanduser())

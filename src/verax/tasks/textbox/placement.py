@@ -67,7 +67,9 @@ def separate(
         todo = todo[_crowded(fresh, sizes, present[todo], GAP)]
         if len(todo) == 0:
             return positions
-    raise InvalidParameter(f"The objects of world {world.name!r} do not fit on the canvas {GAP} pixels apart.")
+    raise InvalidParameter(
+        f"The objects of world {world.name!r} do not fit on the canvas {GAP} pixels apart."
+    )
 
 
 def published(streams: Streams, present: Tensor, world: World) -> Tensor:

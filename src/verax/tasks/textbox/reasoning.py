@@ -46,7 +46,9 @@ class Reasoning:
         for number, rule in enumerate(self.rules, 1):
             name = f"Rule {number} ({rule.text!r})"
             if rule.condition is None and number < len(self.rules):
-                raise ReasoningError(f"{name} must be the last rule, since nothing can follow it", rule.position)
+                raise ReasoningError(
+                    f"{name} must be the last rule, since nothing can follow it", rule.position
+                )
             true = frozenset(i for i, scene in enumerate(scenes) if rule.fires(scene))
             if not true:
                 raise ReasoningError(f"{name} contradicts itself: no scene can fulfil it", rule.position)

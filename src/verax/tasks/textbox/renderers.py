@@ -177,7 +177,9 @@ class Published:
 
     def _check(self, world: World) -> None:
         if set(world.names) != {"box1", "box2", "text"} or world.canvas != (64, 64):
-            sentence = "The 'published' renderer knows only text, box1 and box2 on 64 x 64; use 'sound' instead."
+            sentence = (
+                "The 'published' renderer knows only text, box1 and box2 on 64 x 64; use 'sound' instead."
+            )
             raise InvalidParameter(sentence)
 
     def place(self, streams: Streams, states: Tensor, world: World) -> Layout:

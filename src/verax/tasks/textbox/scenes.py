@@ -65,9 +65,13 @@ class Kind:
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier() or self.name in ("and", "or", "not", "otherwise"):
-            raise InvalidParameter(f"An object needs a name made of letters, digits and '_', not {self.name!r}.")
+            raise InvalidParameter(
+                f"An object needs a name made of letters, digits and '_', not {self.name!r}."
+            )
         if not self.looks or ABSENT in self.looks:
-            raise InvalidParameter(f"Object {self.name!r} needs at least one look, and none named {ABSENT!r}.")
+            raise InvalidParameter(
+                f"Object {self.name!r} needs at least one look, and none named {ABSENT!r}."
+            )
 
     @classmethod
     def plain(cls, name: str, look: Look) -> Kind:
@@ -158,7 +162,9 @@ class World:
     def describe(self, scene: Scene) -> str:
         """The present objects in words, such as ``A + box1``; text-like looks by their name."""
         complete = self.complete(scene)
-        words = [k.name if k.plain_object else complete[k.name] for k in self.kinds if complete[k.name] != ABSENT]
+        words = [
+            k.name if k.plain_object else complete[k.name] for k in self.kinds if complete[k.name] != ABSENT
+        ]
         return " + ".join(words) or "empty"
 
 

@@ -45,7 +45,13 @@ def _tables(reasoning: Reasoning) -> tuple[Tensor, Tensor, Tensor]:
         labels.append(-1 if label is None else label)
         roles.append(
             [
-                Role.ABSENT if state == 0 else Role.FOCUS if name in focus else Role.AVOID if name in avoid else Role.OTHER
+                Role.ABSENT
+                if state == 0
+                else Role.FOCUS
+                if name in focus
+                else Role.AVOID
+                if name in avoid
+                else Role.OTHER
                 for name, state in zip(world.names, index, strict=True)
             ]
         )
@@ -115,7 +121,9 @@ class TextBox:
     def fingerprint(self) -> Mapping[str, Any]:
         """Everything that its cases depend on, for hashing."""
         looks = {
-            kind.name: {s: [look.ink.shape, look.ink.tobytes().hex(), look.colour] for s, look in kind.looks.items()}
+            kind.name: {
+                s: [look.ink.shape, look.ink.tobytes().hex(), look.colour] for s, look in kind.looks.items()
+            }
             for kind in self.world.kinds
         }
         return {
@@ -158,7 +166,9 @@ class TextBox:
         """Focus, avoid and object masks of laid-out scenes."""
         roles = self._roles.to(groups.device)[groups - 1]
         masks = self.renderer.masks(layout, self.world)
-        return Truth.from_objects(masks, renderers.boxes(self.renderer, layout, self.world), roles, self.world.names)
+        return Truth.from_objects(
+            masks, renderers.boxes(self.renderer, layout, self.world), roles, self.world.names
+        )
 
     def check_groups(self, group: Groups) -> tuple[int, ...]:
         """The buckets meant by `group`, checked to have a label."""
@@ -167,7 +177,11 @@ class TextBox:
         chosen = (group,) if isinstance(group, int) else tuple(group)
         for number in chosen:
             if number not in self.groups:
-                why = "the reasoning gives it no label" if 1 <= number <= len(list(self.world.scenes())) else "no such bucket"
+                why = (
+                    "the reasoning gives it no label"
+                    if 1 <= number <= len(list(self.world.scenes()))
+                    else "no such bucket"
+                )
                 have = ", ".join(map(str, self.groups))
                 raise InvalidParameter(f"{self.name} has no cases of bucket {number} ({why}); it has {have}.")
         return chosen
@@ -187,7 +201,9 @@ class TextBox:
         """
         for word, value, low in (("n", n, 1), ("start", start, 0)):
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= _MAX_CASES:
-                raise InvalidParameter(f"{word} must be a whole number from {low} to {_MAX_CASES}, not {value!r}.")
+                raise InvalidParameter(
+                    f"{word} must be a whole number from {low} to {_MAX_CASES}, not {value!r}."
+                )
         chosen = torch.tensor(self.check_groups(group), device=device)
         groups = chosen.repeat_interleave(n)
         ids = groups * _GROUP_STRIDE + torch.arange(start, start + n, device=device).repeat(len(chosen))

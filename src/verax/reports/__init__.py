@@ -1,0 +1,1 @@
+"""Reports: figures, the gallery and the page that a run is read from."""
