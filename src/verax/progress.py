@@ -13,7 +13,6 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-
 errors = Console(stderr=True)
 """Bars are drawn on stderr so that stdout can be piped."""
 

@@ -46,7 +46,7 @@ class Registry(Generic[T]):
                 if word in taken and not replace:
                     raise InvalidParameter(f"The {self.noun} {word!r} exists already.")
             self._items[name] = item
-            self._aliases.update({alias: name for alias in aliases})
+            self._aliases.update(dict.fromkeys(aliases, name))
         return item
 
     def unregister(self, name: str) -> None:

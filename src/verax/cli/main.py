@@ -1,6 +1,7 @@
 """`verax`: the commands, and how they end.
 
-Exit codes: 0 done; 1 the answer is no (a certificate failed); 2 bad input, with one sentence; 130 interrupted.
+Exit codes: 0 done; 1 the answer is no (a certificate or a method failed); 2 bad input, with one sentence;
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from verax.version import __version__
 
 app = typer.Typer(
     name="verax",
-    help="Does this explanation tell the truth? Attribution methods judged against networks whose reasoning is known.",
+    help="Does this explanation tell the truth? "
+    "Attribution methods judged against networks whose reasoning is known.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,

@@ -63,7 +63,8 @@ def train(
 
             def watch(state: Any, bar: Any = bar, row: Any = row, name: str = world.name) -> None:
                 worst = "-" if state.worst is None else f"{state.worst:.3f}"
-                text = f"{name} {network} epoch {state.epoch}/{state.epochs} loss {state.loss:.4f} worst bucket {worst}"
+                text = f"{name} {network} epoch {state.epoch}/{state.epochs}"
+                text += f" loss {state.loss:.4f} worst bucket {worst}"
                 bar.update(row, total=state.steps, completed=state.step, description=text)
 
             done = training.train(
@@ -106,8 +107,7 @@ def certify(
 ) -> None:
     """Prove, on fresh scenes and by interventions, that a network follows the reasoning of a task."""
     from verax import devices
-    from verax.networks import NETWORKS, library
-    from verax.networks import certificates
+    from verax.networks import NETWORKS, certificates, library
 
     network = NETWORKS.canonical(network)
     world = _textbox(task, renderer, background)

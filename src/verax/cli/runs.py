@@ -92,7 +92,8 @@ def show(run: Run) -> None:
     if "sound" in manifest["study"]["protocols"]:
         for family in dict.fromkeys(run.families.values()):
             board = run.leaderboard(family=family)
-            title = f"{manifest['study']['name']}: {family} reasonings ({board['buckets'][0]} buckets, sound protocol)"
+            name, buckets = manifest["study"]["name"], board["buckets"][0]
+            title = f"{name}: {family} reasonings ({buckets} buckets, sound protocol)"
             console.print(_table(escape(title), board))
         console.print(
             "Skill: 0 is the best control that never looks at the network, 1 is the truth; "
@@ -103,8 +104,8 @@ def show(run: Run) -> None:
     count = len(manifest["certificates"])
     wrong = {(unit["task"], unit["wrong"]) for unit in manifest["units"] if "wrong" in unit}
     console.print(
-        f"{passed} of {count} networks certified; {sum(w for _, w in wrong)} wrongly predicted images left out; "
-        f"computed in {manifest['seconds']:.0f} s on {manifest['hardware']['device']}."
+        f"{passed} of {count} networks certified; "
+        f"{sum(w for _, w in wrong)} wrongly predicted images left out; computed in {manifest['seconds']:.0f} s on {manifest['hardware']['device']}."
     )
     if passed < count:
         names = ", ".join(c["task"] for c in manifest["certificates"] if not c["passed"])

@@ -28,7 +28,7 @@ def leaf(inputs: Tensor) -> Tensor:
 
 
 def gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """The gradient of each sample's explained output: shape of `inputs`; weights and their grads are untouched."""
+    """The gradient of each sample's explained output: shape of `inputs`; the weights' grads are untouched."""
     with torch.enable_grad():
         point = leaf(inputs)
         chosen = select(model(point), targets)

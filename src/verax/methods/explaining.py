@@ -70,7 +70,10 @@ def _protected(model: nn.Module, seed: int) -> Iterator[None]:
     """Eval mode, gradients of weights and global random numbers: all put back afterwards."""
     grads = [(weight, weight.grad) for weight in model.parameters()]
     where = device_of(model)
-    with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []), undisturbed(model):
+    cudnn = torch.backends.cudnn
+    # full float32 and fixed algorithms, so that a GPU gives the CPU's maps and the same ones every time
+    exact = cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False)
+    with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []), undisturbed(model), exact:
         torch.manual_seed(seed)
         try:
             for weight, _ in grads:

@@ -1,4 +1,4 @@
-"""Networks: the models under the microscope, how they are trained, and what proves that they follow a reasoning."""
+"""Networks: the models under the microscope, their training, and the proof that they follow a reasoning."""
 
 from __future__ import annotations
 

@@ -29,10 +29,10 @@ def _convolutional(
 
 
 def cnn3(classes: int = 2) -> nn.Module:
-    """Convolutions 32-64-64 (last map 7 x 7), dense 200: the paper's network for simple reasonings."""
+    """Convolutions 32-64-64 (last map 7 x 7), dense 200: the paper's, for simple reasonings."""
     return _convolutional((32, 64, 64), 64 * 7 * 7, (200,), classes)
 
 
 def cnn4(classes: int = 2) -> nn.Module:
-    """Convolutions 64-128-256-64 (last map 3 x 3), dense 200-200: the paper's network for complex reasonings."""
+    """Convolutions 64-128-256-64 (last map 3 x 3), dense 200-200: the paper's, for complex reasonings."""
     return _convolutional((64, 128, 256, 64), 64 * 3 * 3, (200, 200), classes)

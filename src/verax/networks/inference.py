@@ -37,7 +37,7 @@ def fast_layout(inputs: Tensor) -> Tensor:
 
 
 def outputs(model: nn.Module, inputs: Tensor, batch_size: int = 256) -> Tensor:
-    """The model's outputs ``(N, classes)``, in eval mode and without gradients; a single output is one class."""
+    """The model's outputs ``(N, classes)``, in eval mode, without gradients; a single output is one class."""
     device = device_of(model)
     with undisturbed(model), torch.inference_mode():
         parts = [model(fast_layout(chunk.to(device))) for chunk in torch.split(inputs, batch_size)]

@@ -198,7 +198,7 @@ def train(
 
 
 def _good_enough(model: nn.Module, task: TextBox, worst: float, seed: int, *, whole: bool) -> bool:
-    """Whether training may stop: half of the errors that a certificate permits, so that it holds on other samples."""
+    """Whether training may stop: with half of the permitted errors, so that it holds on other samples."""
     strict = Thresholds(accuracy=0.995, follow=0.985)
     if worst < strict.accuracy:
         return False

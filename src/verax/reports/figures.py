@@ -31,7 +31,14 @@ if TYPE_CHECKING:
 PAPER, INK, MUTED, RULE = "#fffffe", "#1c2128", "#5c6570", "#d5dae0"
 METHOD, BACKGROUND = "#1f5fae", "#c5cbd3"
 FOCUS, AVOID, OTHER = gallery.FOCUS, gallery.AVOID, "#a778c4"
-_DARK = {PAPER: "none", INK: "#e8ebef", MUTED: "#a3adb8", RULE: "#3a424c", METHOD: "#7db8ff", BACKGROUND: "#56606c"}
+_DARK = {
+    PAPER: "none",
+    INK: "#e8ebef",
+    MUTED: "#a3adb8",
+    RULE: "#3a424c",
+    METHOD: "#7db8ff",
+    BACKGROUND: "#56606c",
+}
 """What the colours become on a dark page; the rest is readable on both."""
 
 REGIONS = {"focus": FOCUS, "avoid": AVOID, "other": OTHER, "background": BACKGROUND}
@@ -145,16 +152,24 @@ def _draw_board(
     for place, row in enumerate(board.itertuples(index=False)):
         axes.axhline(place, color=RULE, linewidth=0.5, zorder=0.5)
         look = _MARKERS[kind(str(row.method))]
-        axes.plot([row.low, row.high], [place, place], color=look["color"], linewidth=2.2, solid_capstyle="butt")
+        axes.plot(
+            [row.low, row.high], [place, place], color=look["color"], linewidth=2.2, solid_capstyle="butt"
+        )
         axes.plot([row.value], [place], linestyle="none", **look)
     axes.set_xlim(min(0.0, float(board["low"].min())) - 0.02, max(1.0, float(board["high"].max())) + 0.02)
     kinds = {kind(name) for name in methods}
     handles = [
-        Line2D([], [], linestyle="none", label=word, **look) for word, look in _MARKERS.items() if word in kinds
+        Line2D([], [], linestyle="none", label=word, **look)
+        for word, look in _MARKERS.items()
+        if word in kinds
     ]
     control = next((str(name) for name in board["control"] if name), "")
     lines: list[tuple[float | None, str, str]] = [
-        (float(board.loc[board["method"] == control, "value"].iloc[0]) if control else None, "--", "best control"),
+        (
+            float(board.loc[board["method"] == control, "value"].iloc[0]) if control else None,
+            "--",
+            "best control",
+        ),
         (chance, ":", "chance"),
         (threshold, "-.", f"success ({threshold})"),
     ]
@@ -180,7 +195,9 @@ def leaderboard(
         figure, axes = _canvas(len(board), 1.15)
         handles = _draw_board(axes, board, chance, threshold)
         axes.set_xlabel(f"{label}, mean with 95 % interval")
-        figure.legend(handles=handles, loc="outside lower center", ncols=3, handletextpad=0.5, columnspacing=1.4)
+        figure.legend(
+            handles=handles, loc="outside lower center", ncols=3, handletextpad=0.5, columnspacing=1.4
+        )
     return figure
 
 
@@ -207,7 +224,11 @@ def share_means(scores: pd.DataFrame, tasks: Sequence[str]) -> pd.DataFrame:
     Only samples with something to focus on count; where there is nothing to avoid, that share is 0.
     """
     names = {f"{region}-share": region for region in REGIONS}
-    chosen = scores["task"].isin(list(tasks)) & (scores["protocol"] == "sound") & scores["metric"].isin(list(names))
+    chosen = (
+        scores["task"].isin(list(tasks))
+        & (scores["protocol"] == "sound")
+        & scores["metric"].isin(list(names))
+    )
     keys = ["task", "group", "method", "network", "seed"]
     table = scores[chosen].astype({"metric": str, "method": str, "task": str, "network": str})
     wide = table.pivot(index=[*keys, "sample"], columns="metric", values="value").reindex(columns=list(names))
@@ -232,7 +253,14 @@ def shares(means: pd.DataFrame, board: pd.DataFrame) -> Figure:
             width = means.loc[methods, region].to_numpy(dtype=float)
             hatch = "////" if region == "avoid" else None
             axes.barh(
-                range(len(methods)), width, 0.74, left, color=colour, edgecolor=PAPER, linewidth=0.6, hatch=hatch
+                range(len(methods)),
+                width,
+                0.74,
+                left,
+                color=colour,
+                edgecolor=PAPER,
+                linewidth=0.6,
+                hatch=hatch,
             )
             left += width
         for place, row in enumerate(rows.itertuples(index=False)):
@@ -299,7 +327,9 @@ def success(
             axes.set_xticks([])
             for side in axes.spines.values():
                 side.set_visible(False)
-        bottom.set_xticks(range(len(tasks)), task_labels(tasks), rotation=40, ha="right", rotation_mode="anchor")
+        bottom.set_xticks(
+            range(len(tasks)), task_labels(tasks), rotation=40, ha="right", rotation_mode="anchor"
+        )
         bottom.tick_params(axis="x", length=0)
     return figure
 
@@ -314,7 +344,9 @@ def _hero_scene(run: Run) -> tuple[gallery.Panel, gallery.Row] | None:
     return panel, panel.rows[-1]
 
 
-def hero(run: Run, wanted: Sequence[str] = ("integrated-gradients", "gradient", "grad-cam", "input")) -> Figure:
+def hero(
+    run: Run, wanted: Sequence[str] = ("integrated-gradients", "gradient", "grad-cam", "input")
+) -> Figure:
     """The picture for a front page: one scene with four maps, and the leaderboard of its family.
 
     Args:
@@ -347,12 +379,16 @@ def _draw_scene(figure: Figure, panel: gallery.Panel, row: gallery.Row, wanted: 
     first = [tile for name in wanted for tile in there if tile.method == name]
     rest = [tile for tile in there if tile not in first and kind(tile.method) == "method"]
     figure.text(0.012, 0.925, "One scene, four explanations", fontsize=13, weight="bold")
-    _picture(figure, (0.012, 0.2, 0.265, 0.636), row.truth, f"{short(panel.task, 26)}: {short(row.scene, 26)}")
+    _picture(
+        figure, (0.012, 0.2, 0.265, 0.636), row.truth, f"{short(panel.task, 26)}: {short(row.scene, 26)}"
+    )
     handles = [
         Line2D([], [], color=FOCUS, linewidth=2.5, label="what the network uses (focus)"),
         Line2D([], [], color=AVOID, linewidth=2.5, linestyle=(0, (2, 1)), label="what it ignores (avoid)"),
     ]
-    figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(0.004, 0.185), fontsize=8.5, handlelength=2)
+    figure.legend(
+        handles=handles, loc="upper left", bbox_to_anchor=(0.004, 0.185), fontsize=8.5, handlelength=2
+    )
     for place, tile in enumerate([*first, *rest][:4]):
         assert tile.picture is not None
         left, bottom = 0.292 + 0.127 * (place % 2), 0.545 if place < 2 else 0.2

@@ -91,7 +91,9 @@ def outline(mask: NDArray[np.bool_], thickness: int) -> NDArray[np.bool_]:
 def with_truth(pixels: NDArray[Any], focus: NDArray[np.bool_], avoid: NDArray[np.bool_]) -> Pixels:
     """An input ``(C, H, W)`` of bytes, enlarged, with solid focus and dashed avoid outlines."""
     grey = pixels.shape[0] not in (3,)
-    image = np.repeat(pixels.mean(0, keepdims=True).astype(np.uint8), 3, 0) if grey else pixels.astype(np.uint8)
+    image = (
+        np.repeat(pixels.mean(0, keepdims=True).astype(np.uint8), 3, 0) if grey else pixels.astype(np.uint8)
+    )
     image = image.transpose(1, 2, 0).repeat(_ZOOM, 0).repeat(_ZOOM, 1)
     down, across = np.indices(image.shape[:2])
     dashes = (down + across) // 6 % 3 < 2
@@ -188,7 +190,13 @@ def panels(run: Run) -> list[Panel]:
                     tiles.append(Tile(method, "failed", None))
                     continue
                 value = scores.get((name, network, seed, group, method))
-                lone = "no focus" if not focus[place].any() else "wrong" if (name, group) in firsts else "not known"
+                lone = (
+                    "no focus"
+                    if not focus[place].any()
+                    else "wrong"
+                    if (name, group) in firsts
+                    else "not known"
+                )
                 picture = colours[levels(stored[place].float().numpy())]
                 tiles.append(Tile(method, lone if value is None else f"{value:.2f}", picture))
             scene = str(task.get("groups", {}).get(str(group), f"bucket {group}"))
@@ -215,7 +223,16 @@ def figure(panel: Panel, shorten: Any = str) -> Figure:
     axes.set_axis_off()
     for down, row in enumerate(panel.rows):
         top = 1.1 + down * (cell + label + gap)
-        axes.text(0.45, top + cell / 2, shorten(row.scene), rotation=90, ha="center", va="center", fontsize=7.5, wrap=True)
+        axes.text(
+            0.45,
+            top + cell / 2,
+            shorten(row.scene),
+            rotation=90,
+            ha="center",
+            va="center",
+            fontsize=7.5,
+            wrap=True,
+        )
         pictures: Sequence[tuple[str, str, Pixels | None]] = [
             ("input and truth", "", row.truth),
             *((tile.method, tile.score, tile.picture) for tile in row.tiles),

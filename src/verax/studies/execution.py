@@ -91,7 +91,7 @@ def thumbnails(maps: Tensor, cases: Cases) -> Tensor:
 
 
 def long_table(unit: Unit, result: Result) -> pd.DataFrame:
-    """A unit's scores as rows: task, network, seed, method, protocol, metric, group, sample, value, degenerate.
+    """A unit's scores as rows, one for each protocol, metric and sample.
 
     Scores that are not defined (nothing to focus on, or a wrong prediction under `sound`) have no row.
     """

@@ -1,4 +1,4 @@
-"""Reasonings: ordered rules from which labels, focus and avoid objects are derived, never typed in by hand."""
+"""Reasonings: ordered rules from which labels, focus and avoid objects are derived."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Reasoning:
         return frozenset() if rule is None else rule.names() & self._present(scene)
 
     def avoid(self, scene: Scene) -> frozenset[str]:
-        """The present objects that the deciding rule does not name; for ``otherwise``, those no rule names."""
+        """The present objects that the deciding rule does not name; for ``otherwise``: that no rule names."""
         rule = self.rule(scene)
         if rule is None:
             return frozenset()

@@ -138,7 +138,7 @@ class TextBox:
     # -- drawing -----------------------------------------------------------------------------------------
 
     def streams(self, ids: Tensor, seed: int, purpose: str) -> Streams:
-        """Random streams of samples; shared by all reasonings of one world, so that they see the same scenes."""
+        """Random streams of samples; all reasonings of one world share them and see the same scenes."""
         return Streams.of(ids, "textbox", self.world.name, self.renderer.name, purpose, seed)
 
     def layout(self, groups: Tensor, streams: Streams) -> Layout:
@@ -195,7 +195,7 @@ class TextBox:
         start: int = 0,
         device: str | torch.device = "cpu",
     ) -> Cases:
-        """`n` cases of each bucket in `group` (default: all that have a label), beginning with number `start`.
+        """`n` cases of each bucket in `group` (default: all that have a label), from number `start` on.
 
         Case number i of a bucket is the same picture whatever `n`, `start` and the device are.
         """
