@@ -105,7 +105,8 @@ def show(run: Run) -> None:
     wrong = {(unit["task"], unit["wrong"]) for unit in manifest["units"] if "wrong" in unit}
     console.print(
         f"{passed} of {count} networks certified; "
-        f"{sum(w for _, w in wrong)} wrongly predicted images left out; computed in {manifest['seconds']:.0f} s on {manifest['hardware']['device']}."
+        f"{sum(w for _, w in wrong)} wrongly predicted images left out; "
+        f"computed in {manifest['seconds']:.0f} s on {manifest['hardware']['device']}."
     )
     if passed < count:
         names = ", ".join(c["task"] for c in manifest["certificates"] if not c["passed"])

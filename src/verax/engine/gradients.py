@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from verax.engine.batching import rows_within_budget, with_halving
 from verax.errors import InvalidInput
-from verax.networks.inference import fast_layout
 
 
 def select(outputs: object, targets: Tensor) -> Tensor:
@@ -24,7 +23,7 @@ def select(outputs: object, targets: Tensor) -> Tensor:
 
 def leaf(inputs: Tensor) -> Tensor:
     """A private copy of the inputs that gradients can be taken for."""
-    return fast_layout(inputs.detach().clone()).requires_grad_()
+    return inputs.detach().clone(memory_format=torch.contiguous_format).requires_grad_()
 
 
 def gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from verax.engine.batching import rows_within_budget, with_halving
 from verax.engine.gradients import select
-from verax.networks.inference import fast_layout
 
 
 def masked_outputs(
@@ -39,14 +38,14 @@ def masked_outputs(
     def compute(limit: int) -> Tensor:
         with torch.inference_mode():
             plain = [
-                select(model(fast_layout(part)), target)
+                select(model(part), target)
                 for part, target in zip(torch.split(inputs, limit), torch.split(targets, limit), strict=True)
             ]
             result = torch.cat(plain)[:, None].repeat(1, len(masks))
             for who, which in zip(torch.split(samples, limit), torch.split(chosen, limit), strict=True):
                 mask = masks[which][:, None]
                 masked = torch.where(mask, inputs[who], filling[who])
-                result[who, which] = select(model(fast_layout(masked)), targets[who])
+                result[who, which] = select(model(masked), targets[who])
         return result.clone()
 
     return with_halving(compute, rows or rows_within_budget(inputs[0]))

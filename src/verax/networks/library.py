@@ -114,7 +114,8 @@ def load(path: Path, network: str, classes: int, *, check: bool = True) -> nn.Mo
         model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
     except RuntimeError as error:
         raise WeightsError(f"The weights {path.name!r} do not fit the network {network!r}.") from error
-    return model.eval()
+    # convolutions run up to twice as fast on CPUs when their weights are laid out channels-last
+    return model.to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload, no-any-return]
 
 
 def find(task: TextBox, network: str, seed: int, store: Path | None = None) -> Path | None:

@@ -157,9 +157,8 @@ def train(
     plan, where = recipe(how), devices.resolve(device)
     chosen = task.check_groups(list(groups) if groups is not None else None)
     model = initialise(network, task.classes, seed).to(where)
+    model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     fast = where.type == "cuda"
-    if fast:
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimiser = torch.optim.Adam(model.parameters(), plan.rate, fused=fast)
     per_epoch = max(1, plan.scenes * len(chosen) // plan.batch)
     steps = per_epoch * plan.epochs
@@ -172,7 +171,6 @@ def train(
     model.train()
     for step, (pictures, labels) in enumerate(batches(task, chosen, seed, steps, plan.batch, where), 1):
         epoch = (step - 1) // per_epoch + 1
-        pictures = pictures.contiguous(memory_format=torch.channels_last)
         with torch.autocast("cuda", torch.bfloat16, enabled=fast):
             loss = F.cross_entropy(model(pictures), labels)
         optimiser.zero_grad(set_to_none=True)
@@ -189,7 +187,6 @@ def train(
             if early_stop and _good_enough(model, task, worst, seed, whole=groups is None):
                 break
     model.eval()
-    model = model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     if half:
         model = model.half().float()
     if groups is None:

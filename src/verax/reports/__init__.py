@@ -1,1 +1,118 @@
-"""Reports: figures, the gallery and the page that a run is read from."""
+"""Reports: figures, the gallery and the page that a run is read from.
+
+The look that they share is here. Nothing touches pyplot, so drawing keeps no state between figures and
+needs no display. Colours are told apart by colour-blind readers, and what a colour says is also said by a
+shape, a hatch or a word.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+
+from verax.methods import CONTROLS
+from verax.studies.leaderboards import ORACLE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PAPER, INK, MUTED, RULE = "#fffffe", "#1c2128", "#5c6570", "#d5dae0"
+METHOD, BACKGROUND = "#1f5fae", "#c5cbd3"
+FOCUS, AVOID, OTHER = "#2b8fd9", "#e8701a", "#a778c4"
+_DARK = {
+    PAPER: "none",
+    INK: "#e8ebef",
+    MUTED: "#a3adb8",
+    RULE: "#3a424c",
+    METHOD: "#7db8ff",
+    BACKGROUND: "#56606c",
+}
+"""What the colours become on a dark page; the rest is readable on both."""
+
+_STYLE = {
+    "font.size": 10,
+    "text.parse_math": False,  # a label may hold a dollar sign
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": RULE,
+    "xtick.color": MUTED,
+    "ytick.color": RULE,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": INK,
+    "figure.facecolor": PAPER,
+    "axes.facecolor": "none",
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "hatch.color": "#ffffff",
+    "hatch.linewidth": 0.8,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "verax",  # the same run gives the same file
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The look of all figures; restores what was set before."""
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
+        yield
+
+
+def svg(figure: Figure) -> bytes:
+    """The figure as a vector picture."""
+    buffer = io.BytesIO()
+    with style():
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": "verax"})
+    return buffer.getvalue()
+
+
+def png(figure: Figure, dpi: int = 150) -> bytes:
+    """The figure as pixels."""
+    buffer = io.BytesIO()
+    with style():
+        figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": "verax"})
+    return buffer.getvalue()
+
+
+def themed(picture: bytes, dark: bool) -> bytes:
+    """A vector picture for a light or a dark page, without paper of its own."""
+    text = picture.decode()
+    for colour, replacement in (_DARK if dark else {PAPER: "none"}).items():
+        text = text.replace(colour, replacement)
+    return text.encode()
+
+
+def kind(method: str) -> str:
+    """What a row stands for: "method", "control" or "oracle"."""
+    return "oracle" if method == ORACLE else "control" if method in CONTROLS else "method"
+
+
+def short(label: str, width: int = 30) -> str:
+    """A label that fits beside an axis."""
+    plain = " ".join("".join(c if c.isprintable() else " " for c in label).split())
+    return plain if len(plain) <= width else plain[: width - 1] + "…"
+
+
+def task_labels(tasks: Sequence[str]) -> list[str]:
+    """Task names without their common folder."""
+    folders = {name.partition("/")[0] for name in tasks if "/" in name}
+    shared = len(folders) == 1 and all("/" in name for name in tasks)
+    return [short(name.partition("/")[2] if shared else name, 24) for name in tasks]
+
+
+def number(value: float, low: float, high: float, digits: int = 3) -> str:
+    """A value with its interval; a dash where there is none."""
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def names(words: Sequence[str]) -> str:
+    """Words as people list them."""
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]

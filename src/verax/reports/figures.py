@@ -1,119 +1,57 @@
-"""Figures: tables of a run in, matplotlib figures out.
-
-Nothing here touches pyplot, so drawing keeps no state between figures and needs no display. Colours are
-told apart by colour-blind readers, and what a colour says is also said by a shape, a hatch or a word.
-"""
+"""Figures: tables of a run in, matplotlib figures out."""
 
 from __future__ import annotations
 
-import io
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
+from verax.files import write_atomically
 from verax.metrics import NORMALISED
-from verax.reports import gallery
-from verax.studies.leaderboards import CONTROLS, ORACLE, PAIRS, SUCCESS
+from verax.reports import (
+    AVOID,
+    BACKGROUND,
+    FOCUS,
+    INK,
+    METHOD,
+    MUTED,
+    OTHER,
+    PAPER,
+    RULE,
+    gallery,
+    kind,
+    png,
+    short,
+    style,
+    svg,
+    task_labels,
+    themed,
+)
+from verax.studies.leaderboards import PAIRS, SUCCESS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.axes import Axes
+    from numpy.typing import NDArray
 
     from verax.studies.runs import Run
 
-PAPER, INK, MUTED, RULE = "#fffffe", "#1c2128", "#5c6570", "#d5dae0"
-METHOD, BACKGROUND = "#1f5fae", "#c5cbd3"
-FOCUS, AVOID, OTHER = gallery.FOCUS, gallery.AVOID, "#a778c4"
-_DARK = {
-    PAPER: "none",
-    INK: "#e8ebef",
-    MUTED: "#a3adb8",
-    RULE: "#3a424c",
-    METHOD: "#7db8ff",
-    BACKGROUND: "#56606c",
-}
-"""What the colours become on a dark page; the rest is readable on both."""
-
 REGIONS = {"focus": FOCUS, "avoid": AVOID, "other": OTHER, "background": BACKGROUND}
 LABELS = {"sound": "focus-share (sound protocol)", "published": "pafl (published protocol)"}
+FOLDER = "figures"
+_OURS = re.compile(r"\d\d-(leaderboard|success|shares|gallery)-.*\.(svg|png)")
 _WIDTH = 5.8
 _ROW = 0.27
-_STYLE = {
-    "font.size": 10,
-    "text.parse_math": False,  # a label may hold a dollar sign
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": RULE,
-    "xtick.color": MUTED,
-    "ytick.color": RULE,
-    "xtick.labelcolor": MUTED,
-    "ytick.labelcolor": INK,
-    "figure.facecolor": PAPER,
-    "axes.facecolor": "none",
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "hatch.color": PAPER,
-    "hatch.linewidth": 0.8,
-    "svg.fonttype": "path",
-    "svg.hashsalt": "verax",  # the same run gives the same file
-}
-
-
-@contextmanager
-def style() -> Iterator[None]:
-    """The look of all figures; restores what was set before."""
-    with mpl.rc_context(_STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
-        yield
-
-
-def svg(figure: Figure) -> bytes:
-    """The figure as a vector picture."""
-    buffer = io.BytesIO()
-    with style():
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": "verax"})
-    return buffer.getvalue()
-
-
-def png(figure: Figure, dpi: int = 150) -> bytes:
-    """The figure as pixels."""
-    buffer = io.BytesIO()
-    with style():
-        figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": "verax"})
-    return buffer.getvalue()
-
-
-def themed(picture: bytes, dark: bool) -> bytes:
-    """A vector picture for a light or a dark page, without paper of its own."""
-    text = picture.decode()
-    for colour, replacement in (_DARK if dark else {PAPER: "none"}).items():
-        text = text.replace(colour, replacement)
-    return text.encode()
-
-
-def kind(method: str) -> str:
-    """What a row stands for: "method", "control" or "oracle"."""
-    return "oracle" if method == ORACLE else "control" if method in CONTROLS else "method"
-
-
-def short(label: str, width: int = 30) -> str:
-    """A label that fits beside an axis."""
-    plain = " ".join("".join(c if c.isprintable() else " " for c in label).split())
-    return plain if len(plain) <= width else plain[: width - 1] + "…"
-
-
-def task_labels(tasks: Sequence[str]) -> list[str]:
-    """Task names without their common folder."""
-    folders = {name.partition("/")[0] for name in tasks if "/" in name}
-    shared = len(folders) == 1 and all("/" in name for name in tasks)
-    return [short(name.partition("/")[2] if shared else name, 24) for name in tasks]
+_HERO_METHODS = 11
 
 
 def _canvas(rows: int, extra: float, width: float = _WIDTH) -> tuple[Figure, Axes]:
@@ -135,9 +73,9 @@ def _method_axis(axes: Axes, methods: Sequence[str], width: int = 30) -> None:
 
 
 _MARKERS: dict[str, dict[str, Any]] = {
-    "method": {"marker": "o", "color": METHOD, "markersize": 7},
-    "control": {"marker": "D", "color": MUTED, "markerfacecolor": "none", "markersize": 6},
-    "oracle": {"marker": "*", "color": INK, "markerfacecolor": "none", "markersize": 11},
+    "method": {"marker": "o", "color": METHOD, "markersize": 5.5},
+    "control": {"marker": "D", "color": MUTED, "markerfacecolor": "none", "markersize": 5.5},
+    "oracle": {"marker": "*", "color": INK, "markerfacecolor": "none", "markersize": 10},
 }
 
 
@@ -152,8 +90,10 @@ def _draw_board(
     for place, row in enumerate(board.itertuples(index=False)):
         axes.axhline(place, color=RULE, linewidth=0.5, zorder=0.5)
         look = _MARKERS[kind(str(row.method))]
+        # Caps reach beyond the marker, so that an interval narrower than it can still be seen.
+        span, line = [row.low, row.high], [place, place]
         axes.plot(
-            [row.low, row.high], [place, place], color=look["color"], linewidth=2.2, solid_capstyle="butt"
+            span, line, color=look["color"], linewidth=1.8, marker="|", markersize=11, markeredgewidth=1.3
         )
         axes.plot([row.value], [place], linestyle="none", **look)
     axes.set_xlim(min(0.0, float(board["low"].min())) - 0.02, max(1.0, float(board["high"].max())) + 0.02)
@@ -267,7 +207,7 @@ def shares(means: pd.DataFrame, board: pd.DataFrame) -> Figure:
             axes.plot([row.low, row.high], [place, place], color=INK, linewidth=2.4, solid_capstyle="butt")
         _method_axis(axes, methods)
         axes.set_xlim(0, 1)
-        axes.set_xlabel("share of the map's mass; the line is the 95 % interval of the focus")
+        axes.set_xlabel("share of the map's mass (line: 95 % interval of the focus)")
         handles = [
             Patch(facecolor=c, edgecolor=PAPER, hatch="////" if r == "avoid" else None, label=r)
             for r, c in REGIONS.items()
@@ -276,16 +216,15 @@ def shares(means: pd.DataFrame, board: pd.DataFrame) -> Figure:
     return figure
 
 
-def _grid(axes: Axes, values: np.ndarray[Any, Any], shade: np.ndarray[Any, Any], title: str) -> None:
-    """Cells from black (0) to white (1), each with its number; hatched where nothing is known."""
+def _grid(axes: Axes, values: NDArray[np.float64], shade: NDArray[np.float64], title: str) -> None:
+    """Cells from black (0) to white (1), each with its number; a dash where nothing is known."""
     for (row, column), value in np.ndenumerate(values):
-        known = np.isfinite(value)
-        grey = float(shade[row, column]) if known else 0.85
+        known = bool(np.isfinite(value))
+        grey = float(shade[row, column])
         face = str(grey) if known else "none"
-        axes.add_patch(
-            Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=face, edgecolor=MUTED, linewidth=0.6)
-        )
-        ink = MUTED if not known else "#ffffff" if grey < 0.55 else "#000000"
+        cell = Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=face, edgecolor=MUTED, linewidth=0.6)
+        axes.add_patch(cell)
+        ink = MUTED if not known else "#ffffff" if grey < 0.46 else "#000000"
         text = f"{value:.2f}" if known else "–"
         axes.text(column, row, text, ha="center", va="center", fontsize=8.5, color=ink)
     axes.set_title(title, fontsize=10, loc="left", color=INK)
@@ -302,41 +241,37 @@ def success(
         tasks: the columns.
         missing: pairs of task and method that have no scores.
     """
-    grids = {
-        name: table.pivot(index="method", columns="task", values=name)
-        .reindex(index=list(methods), columns=list(tasks))
-        .to_numpy(dtype=float, copy=True)
-        for name in ("success", "failure")
-    }
-    for row, method in enumerate(methods):
-        for column, task in enumerate(tasks):
-            if (task, method) in missing:
-                grids["success"][row, column] = grids["failure"][row, column] = np.nan
-    height = 2 * (_ROW * len(methods) + 0.35) + 1.4
-    width = max(4.2, 2.2 + 0.52 * len(tasks))
+    grids = {}
+    for name in ("success", "failure"):
+        wide = table.pivot(index="method", columns="task", values=name)
+        grids[name] = wide.reindex(index=list(methods), columns=list(tasks)).to_numpy(dtype=float, copy=True)
+        for row, method in enumerate(methods):
+            for column, task in enumerate(tasks):
+                if (task, method) in missing:
+                    grids[name][row, column] = np.nan
+    black = np.where(grids["failure"] > SUCCESS, 0.0, 1.0)
+    size = (max(4.2, 2.3 + 0.52 * len(tasks)), 2 * (_ROW * len(methods) + 1.1))
     with style():
-        figure = Figure(figsize=(width, height), layout="constrained")
+        figure = Figure(figsize=size, layout="constrained")
         top, bottom = figure.subplots(2, 1)
-        _grid(top, grids["success"], grids["success"], "Success: fraction of buckets")
-        black = np.where(grids["failure"] > SUCCESS, 0.0, 1.0)
-        _grid(bottom, grids["failure"], black, "Failure: black where more than half of the buckets fail")
+        _grid(top, grids["success"], grids["success"], "Success: fraction of buckets above 0.5")
+        _grid(bottom, grids["failure"], black, "Failure: black where more than half fail")
         for axes in (top, bottom):
             _method_axis(axes, methods)
             axes.set_xlim(-0.5, len(tasks) - 0.5)
             axes.set_ylim(len(methods) - 0.5, -0.5)
-            axes.set_xticks([])
+            axes.set_xticks(
+                range(len(tasks)), task_labels(tasks), rotation=40, ha="right", rotation_mode="anchor"
+            )
+            axes.tick_params(axis="x", length=0)
             for side in axes.spines.values():
                 side.set_visible(False)
-        bottom.set_xticks(
-            range(len(tasks)), task_labels(tasks), rotation=40, ha="right", rotation_mode="anchor"
-        )
-        bottom.tick_params(axis="x", length=0)
     return figure
 
 
 def _hero_scene(run: Run) -> tuple[gallery.Panel, gallery.Row] | None:
     """The busiest bucket with focus and avoid of the task to show: complex-cr1 where there is one."""
-    panels = gallery.panels(run)
+    panels = [panel for panel in gallery.panels(run) if panel.rows]
     if not panels:
         return None
     order = ["complex-cr1", "complex"]
@@ -358,30 +293,40 @@ def hero(
     family = families[scene[0].task] if scene else next(reversed(families.values()))
     protocol = next(name for name in PAIRS if name in set(run.scores["protocol"].astype(str)))
     board = run.leaderboard(protocol, family=family)
+    board = board[board["rank"].isna() | (board["rank"] <= _HERO_METHODS)].reset_index(drop=True)
     chance = chance_level(run.scores, [task for task, name in families.items() if name == family])
     with style():
         figure = Figure(figsize=(12, 5), dpi=100)
-        axes = figure.add_axes((0.69, 0.2, 0.295, 0.66))
+        axes = figure.add_axes((0.715, 0.2, 0.27, 0.66))
         handles = _draw_board(axes, board, chance if protocol == "sound" else None)
         for side in ("top", "right", "left"):
             axes.spines[side].set_visible(False)
         axes.set_xlabel(f"{LABELS[protocol]}, mean with 95 % interval", fontsize=9, color=MUTED)
-        axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.36, -0.13), ncols=5, fontsize=8,
-                    handletextpad=0.3, columnspacing=0.9)  # fmt: skip
-        figure.text(0.575, 0.925, f"All {family} tasks: who tells the truth?", fontsize=13, weight="bold")
+        figure.legend(
+            handles=handles, loc="lower center", bbox_to_anchor=(0.79, 0.02), ncols=5, fontsize=8.5,
+            handletextpad=0.4, columnspacing=1.1,
+        )  # fmt: skip
+        figure.text(
+            0.6,
+            0.925,
+            f"All {short(family, 20)} tasks: which method tells the truth?",
+            fontsize=12,
+            weight="bold",
+        )
         if scene:
             _draw_scene(figure, *scene, wanted)
     return figure
 
 
 def _draw_scene(figure: Figure, panel: gallery.Panel, row: gallery.Row, wanted: Sequence[str]) -> None:
-    there = [tile for tile in row.tiles if tile.picture is not None]
-    first = [tile for name in wanted for tile in there if tile.method == name]
-    rest = [tile for tile in there if tile not in first and kind(tile.method) == "method"]
-    figure.text(0.012, 0.925, "One scene, four explanations", fontsize=13, weight="bold")
-    _picture(
-        figure, (0.012, 0.2, 0.265, 0.636), row.truth, f"{short(panel.task, 26)}: {short(row.scene, 26)}"
+    there = {tile.method: tile for tile in row.tiles if tile.levels is not None}
+    names = [name for name in wanted if name in there]
+    names += [name for name in there if name not in names and kind(name) == "method"]
+    figure.text(
+        0.012, 0.925, "One scene: what the network uses, and what methods say", fontsize=12, weight="bold"
     )
+    title = f"{short(panel.task, 26)}: {short(row.scene, 26)}"
+    _picture(figure, (0.012, 0.2, 0.265, 0.636), row.truth, title)
     handles = [
         Line2D([], [], color=FOCUS, linewidth=2.5, label="what the network uses (focus)"),
         Line2D([], [], color=AVOID, linewidth=2.5, linestyle=(0, (2, 1)), label="what it ignores (avoid)"),
@@ -389,12 +334,12 @@ def _draw_scene(figure: Figure, panel: gallery.Panel, row: gallery.Row, wanted: 
     figure.legend(
         handles=handles, loc="upper left", bbox_to_anchor=(0.004, 0.185), fontsize=8.5, handlelength=2
     )
-    for place, tile in enumerate([*first, *rest][:4]):
-        assert tile.picture is not None
-        left, bottom = 0.292 + 0.127 * (place % 2), 0.545 if place < 2 else 0.2
-        _picture(figure, (left, bottom, 0.12, 0.288), tile.picture, f"{short(tile.method, 22)}  {tile.score}")
-    figure.text(0.292, 0.13, "green: for the prediction, purple: against it;\nnumbers: share of the map's mass on the focus",
-                fontsize=8.5, va="center", color=MUTED)  # fmt: skip
+    for place, name in enumerate(names[:4]):
+        left, bottom = 0.289 + 0.135 * (place % 2), 0.53 if place < 2 else 0.2
+        title = f"{short(name, 20)}: {there[name].score}"
+        _picture(figure, (left, bottom, 0.1275, 0.306), there[name].picture, title)
+    note = "numbers: share of the map's mass on the focus\ngreen: for the prediction, purple: against it"
+    figure.text(0.289, 0.125, note, fontsize=8.5, va="center", color=MUTED, linespacing=1.5)
 
 
 def _picture(figure: Figure, box: tuple[float, float, float, float], pixels: Any, title: str) -> None:
@@ -404,3 +349,33 @@ def _picture(figure: Figure, box: tuple[float, float, float, float], pixels: Any
     for side in axes.spines.values():
         side.set(color=RULE)
     axes.set_title(title, fontsize=8.5, pad=4)
+
+
+def uri(kind: str, data: bytes) -> str:
+    """A picture inside a page."""
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+
+
+@dataclass
+class Album:
+    """Writes figures as numbered files."""
+
+    folder: Path
+    written: list[str] = field(default_factory=list)
+
+    def add(self, title: str, figure: Figure, alt: str, dpi: int = 150) -> dict[str, str]:
+        """Write a figure as SVG and PNG; what the page needs to show it on light and dark paper."""
+        stem = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60]
+        stem = f"{len(self.written) // 2 + 1:02d}-{stem}"
+        picture = svg(figure)
+        for name, data in ((f"{stem}.svg", picture), (f"{stem}.png", png(figure, dpi))):
+            write_atomically(self.folder / name, data)
+            self.written.append(name)
+        light, dark = (uri("svg+xml", themed(picture, dark)) for dark in (False, True))
+        return {"light": light, "dark": dark, "alt": alt, "file": f"{FOLDER}/{stem}.svg"}
+
+    def tidy(self) -> None:
+        """Remove what an earlier report left behind: its numbers may stand for other figures now."""
+        for path in self.folder.iterdir():
+            if _OURS.fullmatch(path.name) and path.name not in self.written:
+                path.unlink()

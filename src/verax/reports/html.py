@@ -1,0 +1,397 @@
+"""The report: one page that needs no network and no scripts, and the same figures as files."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+import numpy as np
+import pandas as pd
+
+from verax import reports
+from verax.errors import VeraxError
+from verax.files import make_folder, write_atomically
+from verax.reports import figures, gallery, names, number
+from verax.studies import spec
+from verax.studies.leaderboards import ORACLE, PAIRS, SUCCESS, method_order
+from verax.studies.runs import REPORT
+
+if TYPE_CHECKING:
+    from verax.studies.runs import Run
+
+TEMPLATES = Path(__file__).parent / "templates"
+_HEADLINE = "complex"
+_PHRASES = {
+    "sound": "of its maps' mass lies on what the network uses",
+    "published": "of its pictures lies in the focus boxes (published protocol)",
+}
+Boards = dict[tuple[str, str], pd.DataFrame]
+"""(protocol, family) -> leaderboard."""
+
+
+def verdict(board: pd.DataFrame | None, family: str, protocol: str) -> str:
+    """What the run says about a family of tasks, in one sentence that does not hide a draw or a defeat."""
+    ranked = None if board is None else board[board["rank"].notna()]
+    if ranked is None or ranked.empty:
+        return f"On {family} tasks no method could be ranked."
+    best = ranked.iloc[0]
+    mean = number(best["value"], best["low"], best["high"], 2)
+    text = f"On {family} tasks, {best['method']} scores highest: {mean} {_PHRASES[protocol]}"
+    if np.isfinite(best["skill"]):
+        skill = number(best["skill"], best["skill_low"], best["skill_high"], 2)
+        if best["skill_low"] > 0:
+            compared = "better than"
+        elif best["skill_high"] < 0:
+            compared = "but that is worse than"
+        else:
+            compared = "but that is not clearly better than"
+        control = f"the best control, {best['control']}, which never looks at the network"
+        text += f", {compared} {control} (skill {skill})"
+    level = ranked.iloc[1:]
+    level = level[level["high"] >= best["low"]]
+    if len(level):
+        text += f"; the interval of {names([str(name) for name in level['method']])} overlaps with its own"
+    return text + "."
+
+
+def ceilings(scores: pd.DataFrame, protocol: str) -> pd.DataFrame:
+    """What the oracle reaches in every bucket: task, group, value."""
+    rows = scores[(scores["protocol"] == protocol) & (scores["metric"] == PAIRS[protocol][0])]
+    rows = rows[rows["method"] == ORACLE]
+    runs = rows.groupby(["task", "network", "seed", "group"], observed=True)["value"].mean()
+    return runs.groupby(["task", "group"], observed=True).mean().reset_index()
+
+
+def disagreements(boards: Boards, scores: pd.DataFrame, families: Mapping[str, str]) -> list[str]:
+    """Where the two protocols tell different stories."""
+    found = []
+    for family in dict.fromkeys(families.values()):
+        sound, published = boards.get(("sound", family)), boards.get(("published", family))
+        if sound is None or published is None:
+            continue
+        ranks = [dict(zip(board["method"], board["rank"], strict=True)) for board in (sound, published)]
+        moved = [
+            f"{method} (rank {rank} under sound, {ranks[1][method]} under published)"
+            for method, rank in ranks[0].items()
+            if not pd.isna(rank) and not pd.isna(ranks[1].get(method)) and abs(rank - ranks[1][method]) >= 2
+        ]
+        if moved:
+            found.append(
+                f"On {family} tasks the protocols disagree by two ranks or more about {names(moved)}."
+            )
+        else:
+            found.append(f"On {family} tasks no rank differs by two or more between the protocols.")
+    oracle = ceilings(scores, "published")
+    for family, rows in oracle.groupby(oracle["task"].astype(str).map(dict(families)), sort=False):
+        low = int((rows["value"] < SUCCESS).sum())
+        found.append(
+            f"In {low} of {len(rows)} {family} buckets even the oracle, the truth itself, stays below the "
+            f"success threshold of {SUCCESS}: there the published protocol cannot be passed."
+            if low
+            else f"The oracle passes the success threshold of {SUCCESS} in all {len(rows)} {family} buckets."
+        )
+    return found
+
+
+def toml(values: Mapping[str, Any]) -> str:
+    """Plain values as TOML."""
+
+    def one(value: Any) -> str:
+        if isinstance(value, Mapping):
+            return "{" + ", ".join(f"{json.dumps(k)} = {one(v)}" for k, v in value.items()) + "}"
+        if isinstance(value, list):
+            return "[" + ", ".join(one(entry) for entry in value) + "]"
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+    return "".join(f"{name} = {one(value)}\n" for name, value in values.items())
+
+
+def command(study: Mapping[str, Any]) -> tuple[str, str]:
+    """The command that repeats a study, and the TOML file that it needs ("" for a preset)."""
+    name = str(study["name"])
+    if name in spec.presets():
+        preset = spec.study(name).model_dump()
+        changed = [key for key, value in study.items() if preset.get(key) != value]
+        words = ["verax", "run", name]
+        for key in changed:
+            value = study[key]
+            if key == "methods":
+                plain = all(m["label"] == m["name"] and not m["parameters"] for m in value)
+                value = [m["name"] for m in value] if plain else None
+            listed = isinstance(value, list) and not any("," in entry for entry in value)
+            if key in ("methods", "tasks") and listed:
+                words += [f"--{key}", ",".join(value)]
+            elif key in ("samples", "seed"):
+                words += [f"--{key}", str(value)]
+            else:
+                break
+        else:
+            return shlex.join(words), ""
+    return shlex.join(["verax", "run", f"{name}.toml"]), toml(study)
+
+
+@dataclass(frozen=True)
+class Digest:
+    """A run with the tables that several parts need, each computed once."""
+
+    run: Run
+    boards: Boards
+    protocols: list[str]
+    families: dict[str, list[str]]
+
+    @classmethod
+    def of(cls, run: Run) -> Digest:
+        """Read a run."""
+        seen = set(run.scores["protocol"].astype(str))
+        protocols = [name for name in PAIRS if name in seen]
+        families: dict[str, list[str]] = {}
+        for task, family in run.families.items():
+            families.setdefault(family, []).append(task)
+        boards: Boards = {}
+        for protocol in protocols:
+            for family in families:
+                try:
+                    boards[protocol, family] = run.leaderboard(protocol, family=family)
+                except (VeraxError, ValueError):
+                    continue  # no bucket of this family has a score of every method
+        return cls(run, boards, protocols, families)
+
+    @property
+    def main(self) -> str:
+        """The protocol that the verdict follows."""
+        return self.protocols[0]
+
+    @property
+    def headline(self) -> str:
+        """The family that the verdict is about."""
+        return _HEADLINE if _HEADLINE in self.families else next(reversed(self.families))
+
+    def methods(self) -> list[str]:
+        """Methods by their rank on the headline family, then controls, then the oracle."""
+        board = self.boards.get((self.main, self.headline))
+        ordered = [] if board is None else [str(name) for name in board["method"]]
+        ordered += [name for name in method_order(self.run.scores) if name not in ordered]
+        return sorted(ordered, key=lambda name: ("method", "control", "oracle").index(reports.kind(name)))
+
+
+def board_rows(board: pd.DataFrame | None, labels: Sequence[str]) -> list[dict[str, str]]:
+    """A leaderboard as text, with a row for each of `labels` that gave nothing."""
+    rows = []
+    for row in [] if board is None else board.to_dict("records"):
+        rows.append(
+            {
+                "rank": "" if pd.isna(row["rank"]) else str(row["rank"]),
+                "method": str(row["method"]),
+                "kind": reports.kind(str(row["method"])),
+                "mean": number(row["value"], row["low"], row["high"]),
+                "worst": number(row["worst"], row["worst_low"], row["worst_high"]),
+                "skill": number(row["skill"], row["skill_low"], row["skill_high"]),
+                "degenerate": str(row["degenerate"]),
+            }
+        )
+    there = {row["method"] for row in rows}
+    blank = {"rank": "", "kind": "failed", "mean": "–", "worst": "–", "skill": "–", "degenerate": "–"}
+    return rows + [{**blank, "method": label} for label in labels if label not in there]
+
+
+def _boards(digest: Digest, protocol: str, album: figures.Album) -> list[dict[str, Any]]:
+    scores, parts = digest.run.scores, []
+    labels = [str(method["label"]) for method in digest.run.manifest["methods"]]
+    for family, tasks in digest.families.items():
+        board = digest.boards.get((protocol, family))
+        part: dict[str, Any] = {
+            "family": family,
+            "rows": board_rows(board, labels),
+            "note": "",
+            "figure": None,
+        }
+        if board is not None:
+            chosen = scores[(scores["protocol"] == protocol) & (scores["metric"] == PAIRS[protocol][0])]
+            chosen = chosen[chosen["task"].isin(tasks)]
+            total, used = len(chosen[["task", "group"]].drop_duplicates()), int(board["buckets"].iloc[0])
+            part["note"] = f"{used} buckets of {len(tasks)} {'task' if len(tasks) == 1 else 'tasks'}" + (
+                ""
+                if used == total
+                else f"; {total - used} more are left out because some method has no score there"
+            )
+            chance = figures.chance_level(scores, tasks) if protocol == "sound" else None
+            threshold = SUCCESS if protocol == "published" else None
+            drawn = figures.leaderboard(board, figures.LABELS[protocol], chance=chance, threshold=threshold)
+            alt = ", ".join(f"{m} {v:.2f}" for m, v in zip(board["method"], board["value"], strict=True))
+            title = f"leaderboard-{protocol}-{family}"
+            part["figure"] = album.add(title, drawn, f"Mean score on {family} tasks: {alt}.")
+        parts.append(part)
+    return parts
+
+
+def _success(digest: Digest, album: figures.Album) -> list[dict[str, Any]]:
+    run, methods = digest.run, digest.methods()
+    present = set(zip(run.scores["task"].astype(str), run.scores["method"].astype(str), strict=True))
+    parts = []
+    for protocol in digest.protocols:
+        try:
+            table = run.success_map(protocol)
+        except VeraxError:
+            continue  # nothing to avoid in any task
+        tasks = [task for task in run.families if task in set(table["task"].astype(str))]
+        if not tasks:
+            continue
+        missing = {(task, method) for task in tasks for method in methods} - present
+        drawn = figures.success(table, methods, tasks, missing)
+        picture = album.add(
+            f"success-{protocol}", drawn, f"Success and failure under the {protocol} protocol."
+        )
+        found = {(str(row["task"]), str(row["method"])): row for row in table.to_dict("records")}
+        rows = []
+        for task, method in [(task, method) for task in tasks for method in methods]:
+            row = found[task, method]
+            known = (task, method) not in missing
+            text = number(row["success"], row["success_low"], row["success_high"], 2) if known else "–"
+            failure = f"{row['failure']:.2f}" if known else "–"
+            rows.append(
+                {
+                    "task": task,
+                    "method": method,
+                    "buckets": row["buckets"],
+                    "success": text,
+                    "failure": failure,
+                }
+            )
+        parts.append({"protocol": protocol, "figure": picture, "rows": rows})
+    return parts
+
+
+def _shares(digest: Digest, album: figures.Album) -> list[dict[str, Any]]:
+    parts = []
+    for family, tasks in digest.families.items():
+        board = digest.boards.get(("sound", family))
+        if board is not None:
+            drawn = figures.shares(figures.share_means(digest.run.scores, tasks), board)
+            alt = f"Where the mass of each method's maps lies on {family} tasks."
+            parts.append({"family": family, "figure": album.add(f"shares-{family}", drawn, alt)})
+    return parts
+
+
+def _gallery(digest: Digest, album: figures.Album) -> list[dict[str, Any]]:
+    reasonings = {task["name"]: task.get("reasoning", "") for task in digest.run.manifest["tasks"]}
+    parts = []
+    for panel in gallery.panels(digest.run):
+        if not panel.rows:
+            continue
+        album.add(f"gallery-{panel.task}", gallery.figure(panel), "", dpi=110)
+        rows = [
+            {
+                "group": row.group,
+                "scene": row.scene,
+                "truth": figures.uri("png", gallery.png(row.truth)),
+                "tiles": [
+                    {
+                        "method": tile.method,
+                        "kind": reports.kind(tile.method),
+                        "score": tile.score,
+                        "picture": None
+                        if tile.levels is None
+                        else figures.uri("png", gallery.png(tile.levels)),
+                    }
+                    for tile in row.tiles
+                ],
+            }
+            for row in panel.rows
+        ]
+        subject = f"{panel.network}, seed {panel.seed}"
+        parts.append(
+            {"task": panel.task, "subject": subject, "reasoning": reasonings[panel.task], "rows": rows}
+        )
+    return parts
+
+
+def _facts(digest: Digest) -> list[tuple[str, str]]:
+    manifest, scores = digest.run.manifest, digest.run.scores
+    subjects = {
+        str(unit["name"]).removesuffix(f": {unit['method']}"): unit
+        for unit in manifest["units"]
+        if "samples" in unit
+    }
+    keys = ["task", "network", "seed", "sample"]
+    main = (scores["protocol"] == digest.main) & (scores["metric"] == PAIRS[digest.main][0])
+    passed = sum(bool(entry["passed"]) for entry in manifest["certificates"])
+    certified = f"{passed} of {len(manifest['certificates'])}" if manifest["certificates"] else "none made"
+    return [
+        ("tasks", str(len(manifest["tasks"]))),
+        ("networks", str(len(manifest["networks"]))),
+        ("certificates passed", certified),
+        ("samples", str(sum(unit["samples"] for unit in subjects.values()))),
+        ("samples with a focus, scored", str(len(scores.loc[main, keys].drop_duplicates()))),
+        ("samples the network got wrong", str(sum(unit["wrong"] for unit in subjects.values()))),
+        ("degenerate maps", str(sum(unit.get("degenerate", 0) for unit in manifest["units"]))),
+        ("failures", str(len(manifest["failures"]))),
+        ("seconds of computing", f"{manifest['seconds']:.0f}"),
+    ]
+
+
+def _methods(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What was run, with which parameters, and how long it took."""
+    rows = []
+    for entry in manifest["methods"]:
+        units = [unit for unit in manifest["units"] if unit["method"] == entry["label"] and "samples" in unit]
+        seconds = sum(unit["seconds"] for unit in units)
+        maps = sum(unit["samples"] for unit in units)
+        parameters = ", ".join(f"{name} = {json.dumps(value)}" for name, value in entry["parameters"].items())
+        timing = f"{seconds:.1f} s ({1000 * seconds / maps:.1f} ms a map)" if maps else "–"
+        rows.append({**entry, "parameters": parameters or "none", "timing": timing})
+    return rows
+
+
+def context(run: Run, album: figures.Album) -> dict[str, Any]:
+    """Everything that the page shows; figures go into the album on the way."""
+    digest = Digest.of(run)
+    manifest = run.manifest
+    both = len(digest.protocols) == 2
+    line, study_file = command(manifest["study"])
+    bar = gallery.levels(np.linspace(-1, 1, 201)[None].repeat(8, 0))
+    return {
+        "manifest": manifest,
+        "study": manifest["study"],
+        "main": digest.main,
+        "verdict": verdict(digest.boards.get((digest.main, digest.headline)), digest.headline, digest.main),
+        "others": [
+            verdict(digest.boards.get((digest.main, family)), family, digest.main)
+            for family in digest.families
+            if family != digest.headline
+        ],
+        "uncertified": [entry["task"] for entry in manifest["certificates"] if not entry["passed"]],
+        "facts": _facts(digest),
+        "boards": _boards(digest, digest.main, album),
+        "published": _boards(digest, "published", album) if both else [],
+        "disagreements": disagreements(digest.boards, run.scores, run.families) if both else [],
+        "success": _success(digest, album),
+        "shares": _shares(digest, album),
+        "gallery": _gallery(digest, album),
+        "bar": figures.uri("png", gallery.png(bar)),
+        "methods": _methods(manifest),
+        "own": [str(entry["label"]) for entry in manifest["methods"] if entry["family"] == "own"],
+        "command": line,
+        "study_file": study_file,
+    }
+
+
+def write(run: Run) -> Path:
+    """Write ``figures/`` and ``report.html`` into the folder of a run.
+
+    Returns:
+        The path of ``report.html``.
+    """
+    album = figures.Album(make_folder(run.folder / figures.FOLDER))
+    loader = jinja2.FileSystemLoader(TEMPLATES)
+    pages = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    page = pages.get_template("report.html.j2").render(context(run, album))
+    album.tidy()
+    write_atomically(run.folder / REPORT, page.encode())
+    return run.folder / REPORT
