@@ -52,11 +52,6 @@ def main() -> None:
     except VeraxError as error:
         typer.echo(f"verax: {error}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("verax: interrupted.", err=True)
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(141)
 
 
 if __name__ == "__main__":

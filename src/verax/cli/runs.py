@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from verax.cli.console import console, interval
+from verax.errors import Interrupted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,17 +39,21 @@ def run(
     """Run a study: explain, score, rank, and write a report. Rerunning does only what is missing."""
     from verax.studies.running import run as execute
 
-    done = execute(
-        study,
-        methods=_names(methods),
-        tasks=_names(tasks),
-        samples=samples,
-        seed=seed,
-        device=device,
-        out=out,
-        store=store,
-        quiet=quiet,
-    )
+    try:
+        done = execute(
+            study,
+            methods=_names(methods),
+            tasks=_names(tasks),
+            samples=samples,
+            seed=seed,
+            device=device,
+            out=out,
+            store=store,
+            quiet=quiet,
+        )
+    except Interrupted as stop:
+        typer.echo(f"verax: {stop}", err=True)
+        raise typer.Exit(130) from stop
     path = done.report()
     if not quiet:
         show(done)

@@ -12,7 +12,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 
@@ -35,7 +35,7 @@ _DARK = {
 }
 """What the colours become on a dark page; the rest is readable on both."""
 
-_STYLE = {
+_STYLE: Any = {
     "font.size": 10,
     "text.parse_math": False,  # a label may hold a dollar sign
     "text.color": INK,

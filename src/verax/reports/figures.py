@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ from verax.reports import (
     task_labels,
     themed,
 )
-from verax.studies.leaderboards import PAIRS, SUCCESS
+from verax.studies.leaderboards import ORACLE, PAIRS, SUCCESS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +49,7 @@ REGIONS = {"focus": FOCUS, "avoid": AVOID, "other": OTHER, "background": BACKGRO
 LABELS = {"sound": "focus-share (sound protocol)", "published": "pafl (published protocol)"}
 FOLDER = "figures"
 _OURS = re.compile(r"\d\d-(leaderboard|success|shares|gallery)-.*\.(svg|png)")
-_WIDTH = 5.8
+_WIDTH = 5.2
 _ROW = 0.27
 _HERO_METHODS = 11
 
@@ -90,11 +90,10 @@ def _draw_board(
     for place, row in enumerate(board.itertuples(index=False)):
         axes.axhline(place, color=RULE, linewidth=0.5, zorder=0.5)
         look = _MARKERS[kind(str(row.method))]
-        # Caps reach beyond the marker, so that an interval narrower than it can still be seen.
-        span, line = [row.low, row.high], [place, place]
-        axes.plot(
-            span, line, color=look["color"], linewidth=1.8, marker="|", markersize=11, markeredgewidth=1.3
-        )
+        if row.high > row.low:
+            # Caps reach beyond the marker, so that an interval narrower than it can still be seen.
+            caps = {"marker": "|", "markersize": 11, "markeredgewidth": 1.3}
+            axes.plot([row.low, row.high], [place, place], color=look["color"], linewidth=1.8, **caps)
         axes.plot([row.value], [place], linestyle="none", **look)
     axes.set_xlim(min(0.0, float(board["low"].min())) - 0.02, max(1.0, float(board["high"].max())) + 0.02)
     kinds = {kind(name) for name in methods}
@@ -104,7 +103,7 @@ def _draw_board(
         if word in kinds
     ]
     control = next((str(name) for name in board["control"] if name), "")
-    lines: list[tuple[float | None, str, str]] = [
+    lines: list[tuple[float | None, Any, str]] = [
         (
             float(board.loc[board["method"] == control, "value"].iloc[0]) if control else None,
             "--",
@@ -156,6 +155,14 @@ def chance_level(scores: pd.DataFrame, tasks: Sequence[str]) -> float | None:
         return None
     level = (both["score"] - both["normalised"]) / (1 - both["normalised"])
     return float(level.groupby(["task", "group"], observed=True).mean().mean())
+
+
+def ceilings(scores: pd.DataFrame, protocol: str) -> pd.DataFrame:
+    """What the oracle reaches in every bucket: task, group, value."""
+    rows = scores[(scores["protocol"] == protocol) & (scores["metric"] == PAIRS[protocol][0])]
+    rows = rows[rows["method"] == ORACLE]
+    runs = rows.groupby(["task", "network", "seed", "group"], observed=True)["value"].mean()
+    return runs.groupby(["task", "group"], observed=True).mean().reset_index()
 
 
 def share_means(scores: pd.DataFrame, tasks: Sequence[str]) -> pd.DataFrame:
@@ -250,7 +257,7 @@ def success(
                 if (task, method) in missing:
                     grids[name][row, column] = np.nan
     black = np.where(grids["failure"] > SUCCESS, 0.0, 1.0)
-    size = (max(4.2, 2.3 + 0.52 * len(tasks)), 2 * (_ROW * len(methods) + 1.1))
+    size = (max(4.2, 2.0 + 0.46 * len(tasks)), 2 * (_ROW * len(methods) + 1.1))
     with style():
         figure = Figure(figsize=size, layout="constrained")
         top, bottom = figure.subplots(2, 1)
@@ -289,8 +296,8 @@ def hero(
         wanted: methods to show; where some are missing, others take their place.
     """
     scene = _hero_scene(run)
-    families: Mapping[str, str] = run.families
-    family = families[scene[0].task] if scene else next(reversed(families.values()))
+    families = run.families
+    family = families[scene[0].task] if scene else list(families.values())[-1]
     protocol = next(name for name in PAIRS if name in set(run.scores["protocol"].astype(str)))
     board = run.leaderboard(protocol, family=family)
     board = board[board["rank"].isna() | (board["rank"] <= _HERO_METHODS)].reset_index(drop=True)
@@ -335,9 +342,9 @@ def _draw_scene(figure: Figure, panel: gallery.Panel, row: gallery.Row, wanted: 
         handles=handles, loc="upper left", bbox_to_anchor=(0.004, 0.185), fontsize=8.5, handlelength=2
     )
     for place, name in enumerate(names[:4]):
-        left, bottom = 0.289 + 0.135 * (place % 2), 0.53 if place < 2 else 0.2
+        left, bottom = 0.289 + 0.135 * (place % 2), 0.552 if place < 2 else 0.2
         title = f"{short(name, 20)}: {there[name].score}"
-        _picture(figure, (left, bottom, 0.1275, 0.306), there[name].picture, title)
+        _picture(figure, (left, bottom, 0.1183, 0.284), there[name].picture, title)
     note = "numbers: share of the map's mass on the focus\ngreen: for the prediction, purple: against it"
     figure.text(0.289, 0.125, note, fontsize=8.5, va="center", color=MUTED, linespacing=1.5)
 

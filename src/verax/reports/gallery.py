@@ -102,7 +102,7 @@ def with_truth(pixels: NDArray[Any], focus: Mask, avoid: Mask) -> Pixels:
     dashes = (down + across) // 6 % 3 < 2
     for mask, colour, where in ((avoid, AVOID, dashes), (focus, FOCUS, np.ones_like(dashes))):
         large = mask.repeat(_ZOOM, 0).repeat(_ZOOM, 1)
-        image[outline(large, 4) & where] = tuple(bytes.fromhex(colour[1:]))
+        image[outline(large, _ZOOM + 1) & where] = tuple(bytes.fromhex(colour[1:]))
     return np.ascontiguousarray(image)
 
 
@@ -117,10 +117,14 @@ def png(picture: Pixels) -> bytes:
 
 
 def select(focus: Mask, avoid: Mask, count: int) -> list[int]:
-    """Which buckets to show: those with focus and avoid first, then those with a focus, evenly spread."""
+    """Which buckets to show: those with focus and avoid first, then those with a focus, evenly spread.
+
+    Buckets without a focus have no score and are shown only where there are no others.
+    """
     has_focus, has_avoid = focus.any((1, 2)), avoid.any((1, 2))
     chosen: list[int] = []
-    for wanted in (has_focus & has_avoid, has_focus & ~has_avoid, ~has_focus):
+    orders = (has_focus & has_avoid, has_focus & ~has_avoid) if has_focus.any() else (~has_focus,)
+    for wanted in orders:
         places = np.flatnonzero(wanted)
         free = min(count - len(chosen), len(places))
         if free > 0:

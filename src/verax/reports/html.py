@@ -18,7 +18,7 @@ from verax.errors import VeraxError
 from verax.files import make_folder, write_atomically
 from verax.reports import figures, gallery, names, number
 from verax.studies import spec
-from verax.studies.leaderboards import ORACLE, PAIRS, SUCCESS, method_order
+from verax.studies.leaderboards import PAIRS, SUCCESS, method_order
 from verax.studies.runs import REPORT
 
 if TYPE_CHECKING:
@@ -59,14 +59,6 @@ def verdict(board: pd.DataFrame | None, family: str, protocol: str) -> str:
     return text + "."
 
 
-def ceilings(scores: pd.DataFrame, protocol: str) -> pd.DataFrame:
-    """What the oracle reaches in every bucket: task, group, value."""
-    rows = scores[(scores["protocol"] == protocol) & (scores["metric"] == PAIRS[protocol][0])]
-    rows = rows[rows["method"] == ORACLE]
-    runs = rows.groupby(["task", "network", "seed", "group"], observed=True)["value"].mean()
-    return runs.groupby(["task", "group"], observed=True).mean().reset_index()
-
-
 def disagreements(boards: Boards, scores: pd.DataFrame, families: Mapping[str, str]) -> list[str]:
     """Where the two protocols tell different stories."""
     found = []
@@ -86,8 +78,11 @@ def disagreements(boards: Boards, scores: pd.DataFrame, families: Mapping[str, s
             )
         else:
             found.append(f"On {family} tasks no rank differs by two or more between the protocols.")
-    oracle = ceilings(scores, "published")
-    for family, rows in oracle.groupby(oracle["task"].astype(str).map(dict(families)), sort=False):
+    oracle = figures.ceilings(scores, "published")
+    for family in dict.fromkeys(families.values()):
+        rows = oracle[oracle["task"].astype(str).map(dict(families)) == family]
+        if rows.empty:
+            continue
         low = int((rows["value"] < SUCCESS).sum())
         found.append(
             f"In {low} of {len(rows)} {family} buckets even the oracle, the truth itself, stays below the "
@@ -320,6 +315,9 @@ def _facts(digest: Digest) -> list[tuple[str, str]]:
     keys = ["task", "network", "seed", "sample"]
     main = (scores["protocol"] == digest.main) & (scores["metric"] == PAIRS[digest.main][0])
     passed = sum(bool(entry["passed"]) for entry in manifest["certificates"])
+    degenerate = sum(
+        unit.get("degenerate", 0) for unit in manifest["units"] if reports.kind(unit["method"]) == "method"
+    )
     certified = f"{passed} of {len(manifest['certificates'])}" if manifest["certificates"] else "none made"
     return [
         ("tasks", str(len(manifest["tasks"]))),
@@ -328,7 +326,7 @@ def _facts(digest: Digest) -> list[tuple[str, str]]:
         ("samples", str(sum(unit["samples"] for unit in subjects.values()))),
         ("samples with a focus, scored", str(len(scores.loc[main, keys].drop_duplicates()))),
         ("samples the network got wrong", str(sum(unit["wrong"] for unit in subjects.values()))),
-        ("degenerate maps", str(sum(unit.get("degenerate", 0) for unit in manifest["units"]))),
+        ("degenerate maps of methods, all samples", str(degenerate)),
         ("failures", str(len(manifest["failures"]))),
         ("seconds of computing", f"{manifest['seconds']:.0f}"),
     ]

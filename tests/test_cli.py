@@ -1,0 +1,176 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from verax.cli.main import main
+from verax.methods import METHODS
+
+SMALL = ["run", "smerf-quick", "--tasks", "textbox/simple-fr", "--methods", "gradient", "--samples", "1"]
+
+
+@pytest.fixture
+def verax(monkeypatch, capsys, tmp_path):
+    """Run the command line in this process: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["verax", *words])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+        found = capsys.readouterr()
+        return code, found.out, found.err
+
+    return call
+
+
+def test_run_prints_a_leaderboard_and_the_report(verax, tmp_path):
+    code, out, _ = verax(*SMALL, "--out", "here")
+    assert code == 0
+    assert "gradient" in out
+    assert "oracle" in out
+    assert "1 of 1 networks certified" in out
+    assert out.strip().endswith("report.html")
+    for name in ("scores.parquet", "manifest.json", "report.html", "figures"):
+        assert (tmp_path / "here" / name).exists()
+    code, out, _ = verax("report", "here")
+    assert code == 0
+    assert "here/report.html" in out
+    code, out, _ = verax(*SMALL, "--quiet", "--out", "here")
+    assert out.startswith("Report: ")
+
+
+@pytest.mark.parametrize("what", ["tasks", "networks", "methods", "metrics", "studies"])
+def test_lists(verax, what):
+    code, out, _ = verax("list", what, "--json")
+    rows = json.loads(out)
+    assert code == 0
+    assert all(row["name"] for row in rows)
+    code, table, _ = verax("list", what)
+    assert code == 0
+    assert rows[0]["name"] in table
+    if what == "methods":
+        assert {row["name"] for row in rows} >= {"gradient", "input-x-gradient", "smoothgrad"}
+        assert {row["name"] for row in rows} >= {"integrated-gradients", "grad-cam", "occlusion"}
+        assert {row["name"] for row in rows} >= {"random", "edge", "input", "oracle"}
+
+
+def test_certify(verax):
+    code, out, _ = verax("certify", "textbox/complex-cr2", "--network", "cnn4", "--samples", "20")
+    assert code == 0
+    assert "passes" in out
+    assert "swap B" in out
+    code, out, _ = verax("certify", "textbox/simple-fr", "--network", "cnn3", "--samples", "5", "--json")
+    assert json.loads(out)["passed"] is True
+
+
+def test_certify_says_no_with_exit_code_1(verax):
+    from verax.networks import library
+    from verax.tasks import task
+
+    other = library.find(task("textbox/complex-cr1"), "cnn4", 0)
+    code, out, _ = verax("certify", "textbox/complex-cr2", "--weights", str(other), "--samples", "20")
+    assert code == 1
+    assert "FAILS" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["run", "smerf-quik"], "did you mean 'smerf-quick'"),
+        (["run", "nothing.toml"], "cannot be read"),
+        ([*SMALL[:-4], "--methods", "gradiant"], "did you mean 'gradient'"),
+        ([*SMALL[:2], "--tasks", "textbox/simpel-fr"], "did you mean 'textbox/simple-fr'"),
+        ([*SMALL[:-1], "0"], "samples"),
+        ([*SMALL, "--seed", "-3"], "seed"),
+        ([*SMALL, "--device", "cuda:77"], "cuda:77"),
+        ([*SMALL, "--device", "gpu"], "no device named"),
+        ([*SMALL, "--methods", ""], "methods"),
+        (["list", "metrix"], "did you mean 'metrics'"),
+        (["certify", "textbox/complex-cr2", "--network", "cnn9"], "no network named"),
+        (["certify", "textbox/complex-cr2", "--weights", "no.safetensors"], "cannot be read"),
+        (["certify", "textbox/complex-cr2", "--seed", "99"], "verax train"),
+        (["train", "textbox/simple-fr", "--recipe", "slow"], "no recipe"),
+        (["train", "textbox/simple-fr", "--background", "folder:nowhere"], "no folder"),
+        (["report", "nowhere"], "not a run"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_exit_code_2(verax, words, sentence, tmp_path):
+    code, out, err = verax(*words)
+    assert code == 2
+    assert sentence in err
+    assert err.startswith("verax: ")
+    assert len(err.strip().splitlines()) == 1
+    assert "Traceback" not in err + out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_gpu_where_one_is_asked_for(verax):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    code, _, err = verax(*SMALL, "--device", "cuda")
+    assert code == 2
+    assert "this machine has no such device" in err
+
+
+def test_output_that_cannot_be_written(verax, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, err = verax(*SMALL, "--out", "file/below")
+    assert code == 2
+    assert "Cannot write" in err
+
+
+def test_a_failing_method_gives_exit_code_1(verax):
+    from verax import method
+
+    @method("test-broken")
+    def broken(model, inputs, targets):
+        raise ValueError("no idea")
+
+    try:
+        code, out, _ = verax(*SMALL, "--methods", "test-broken,gradient", "--out", "here")
+        assert code == 1
+        assert "no idea" in out
+    finally:
+        METHODS.unregister("test-broken")
+
+
+def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path):
+    words = [sys.executable, "-m", "verax", "run", "smerf-quick", "--samples", "2"]
+    environment = {**os.environ, "VERAX_STORE": str(tmp_path / "store")}
+    process = subprocess.Popen(
+        words, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and len(list((tmp_path / "store").rglob("*.json"))) < 4:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "are finished and kept. Run the same command to go on." in err
+    assert "Traceback" not in err
+    assert len(list((tmp_path / "store").rglob("*.json"))) >= 4
+
+
+def test_help_needs_no_torch():
+    code = """
+import sys
+sys.argv = ["verax", "--help"]
+from verax.cli.main import app
+try:
+    app()
+except SystemExit:
+    pass
+assert "torch" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "certify" in done.stdout

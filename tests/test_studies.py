@@ -1,0 +1,514 @@
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import verax
+from verax.errors import (
+    Interrupted,
+    InvalidParameter,
+    InvalidStudy,
+    MethodFailed,
+    MissingFile,
+    OutputError,
+    UnknownName,
+)
+from verax.methods import CONTROLS, METHODS
+from verax.metrics.scoring import metric_names
+from verax.networks import library
+from verax.studies import leaderboards, plan, spec, statistics
+from verax.studies.execution import Bench
+from verax.studies.store import Result, Store
+
+SMALL = {
+    "name": "small",
+    "tasks": ["textbox/simple-fr", "textbox/complex-cr4"],
+    "methods": ["gradient"],
+    "samples": 2,
+    "certify": 2,
+}
+
+
+@pytest.fixture(autouse=True)
+def somewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """Names of the units that are really computed."""
+    names = []
+    compute = Bench.compute
+
+    def watched(self, unit):
+        names.append(unit.name)
+        return compute(self, unit)
+
+    monkeypatch.setattr(Bench, "compute", watched)
+    return names
+
+
+# -- a run from nothing ----------------------------------------------------------------------------------
+
+
+def test_a_run_leaves_what_it_promises(tmp_path):
+    run = verax.run(SMALL, quiet=True)
+    assert run.folder.parent.name == "runs"
+    columns = ["task", "network", "seed", "method", "protocol", "metric", "group", "sample", "value"]
+    assert list(run.scores.columns[:9]) == columns
+    assert not run.scores["value"].isna().any()
+    assert set(run.scores["method"]) == {"gradient", *CONTROLS, "oracle"}
+    # no object of these two settings is without a role, so this one is never defined
+    wanted = {*metric_names("sound"), *metric_names("published")} - {"other-share/normalised"}
+    assert set(run.scores["metric"]) == wanted
+    # two images in each of the 12 and 10 buckets; focus scores only where there is something to focus on
+    focus = run.scores.query("metric == 'focus-share' and method == 'gradient'")
+    assert focus.groupby("task", observed=True).size().to_dict() == {
+        "textbox/simple-fr": 2 * 6,
+        "textbox/complex-cr4": 2 * 7,
+    }
+    background = run.scores.query("metric == 'background-share' and method == 'gradient'")
+    assert len(background) == 2 * (12 + 10)
+    manifest = json.loads((run.folder / "manifest.json").read_text())
+    assert manifest["study"]["samples"] == 2
+    assert {"versions", "hardware", "networks", "certificates", "units", "code"} <= set(manifest)
+    assert all(certificate["passed"] for certificate in manifest["certificates"])
+    assert len(manifest["networks"][0]["sha256"]) == 64
+    assert all(unit["seconds"] > 0 for unit in manifest["units"])
+
+
+def test_the_oracle_is_right_everywhere():
+    run = verax.run(
+        SMALL, quiet=True, tasks=[f"textbox/{s}" for s in ("simple-nr", "complex-fr", "complex-cr3")]
+    )
+    oracle = run.scores.query("method == 'oracle' and protocol == 'sound'")
+    for metric, value in (("focus-share", 1), ("rank-accuracy", 1), ("iou", 1), ("pointing-game", 1)):
+        for name in (metric, f"{metric}/normalised"):
+            found = oracle.loc[oracle["metric"] == name, "value"]
+            assert len(found)
+            np.testing.assert_allclose(found, value, rtol=0, atol=1e-12)
+    avoided = oracle.query("metric in ('avoid-share', 'other-share')").query("group in [11, 12]")
+    assert (avoided["value"] == 0).all()
+    shares = oracle[
+        oracle["metric"].isin([f"{s}-share/normalised" for s in ("focus", "avoid", "background")])
+    ]
+    np.testing.assert_allclose(shares["value"], 1)
+
+
+def test_the_predicted_class_is_explained_and_scores_equal_those_by_hand():
+    run = verax.run(SMALL, quiet=True, tasks=["textbox/complex-cr4"])
+    task = verax.task("textbox/complex-cr4")
+    cases = task.cases(n=2)
+    maps = verax.explain(task.network("cnn4"), cases.inputs, method="gradient")
+    wide = verax.score(maps, cases, protocol="sound").set_index("sample")
+    rows = run.scores.query("method == 'gradient' and protocol == 'sound'")
+    assert len(rows) == wide[metric_names("sound")].notna().to_numpy().sum()
+    for row in rows.itertuples():
+        assert row.value == pytest.approx(wide.loc[row.sample, row.metric], abs=1e-5)
+
+
+def test_more_samples_keep_the_ones_before():
+    few = verax.run(SMALL, quiet=True, methods=["smoothgrad"]).scores
+    many = verax.run(SMALL, quiet=True, methods=["smoothgrad"], samples=3).scores
+    keys = ["task", "method", "protocol", "metric", "group", "sample"]
+    both = few.merge(many, on=keys, how="left", suffixes=("", "_many"))
+    np.testing.assert_allclose(both["value"], both["value_many"], atol=1e-4)
+
+
+def test_other_seeds_give_other_images():
+    one = verax.run(SMALL, quiet=True).scores.query("method == 'gradient'")
+    two = verax.run(SMALL, quiet=True, seed=1).scores.query("method == 'gradient'")
+    assert not np.allclose(one["value"].to_numpy()[:50], two["value"].to_numpy()[:50])
+
+
+# -- rerunning -------------------------------------------------------------------------------------------
+
+
+def test_rerunning_does_only_what_is_missing(computed):
+    first = verax.run(SMALL, quiet=True)
+    table = (first.folder / "scores.parquet").read_bytes()
+    assert len(computed) == 2 * (1 + 1 + 5)
+    computed.clear()
+    again = verax.run(SMALL, quiet=True)
+    assert computed == []
+    assert again.folder == first.folder
+    assert (again.folder / "scores.parquet").read_bytes() == table
+    verax.run(SMALL, quiet=True, methods=["gradient", "input-x-gradient"], out="elsewhere")
+    assert [name.partition(": ")[2] for name in computed] == ["input-x-gradient"] * 2
+
+
+def test_an_interruption_keeps_what_is_finished(computed, monkeypatch):
+    compute = Bench.compute
+
+    def interrupted(self, unit):
+        if len(computed) == 5:
+            raise KeyboardInterrupt
+        return compute(self, unit)
+
+    monkeypatch.setattr(Bench, "compute", interrupted)
+    with pytest.raises(Interrupted, match=r"5 of 14 units are finished.*same command"):
+        verax.run(SMALL, quiet=True)
+    done = list(computed)
+    computed.clear()
+    monkeypatch.setattr(Bench, "compute", compute)
+    resumed = verax.run(SMALL, quiet=True, out="resumed")
+    assert len(computed) == 9
+    assert not set(computed) & set(done)
+    whole = verax.run(SMALL, quiet=True, out="whole", store="fresh")
+    assert (resumed.folder / "scores.parquet").read_bytes() == (whole.folder / "scores.parquet").read_bytes()
+
+
+@pytest.mark.parametrize("harm", ["flip", "truncate", "missing part", "not json", "other key"])
+def test_damaged_entries_are_computed_anew(harm, own_store, computed):
+    clean = verax.run(SMALL, quiet=True)
+    table = (clean.folder / "scores.parquet").read_bytes()
+    entry = sorted((own_store / "units").rglob("*.json"))[3]
+    part = sorted(entry.parent.glob(f"{entry.stem}.*.parquet"))[0]
+    if harm == "flip":
+        data = bytearray(part.read_bytes())
+        data[len(data) // 2] ^= 4
+        part.write_bytes(data)
+    elif harm == "truncate":
+        part.write_bytes(part.read_bytes()[:50])
+    elif harm == "missing part":
+        part.unlink()
+    elif harm == "not json":
+        entry.write_text("{")
+    else:
+        shutil.copy(sorted((own_store / "units").rglob("*.json"))[0], entry)
+    computed.clear()
+    again = verax.run(SMALL, quiet=True)
+    assert len(computed) == 1
+    assert again.manifest["damaged_entries"] == 1
+    assert (again.folder / "scores.parquet").read_bytes() == table
+
+
+def test_a_part_outside_the_store_is_not_read(tmp_path):
+    store = Store(tmp_path / "s")
+    store.write("ab" * 32, Result({"t": pd.DataFrame({"a": [1]})}, {}, {}))
+    entry = next((tmp_path / "s").rglob("*.json"))
+    content = json.loads(entry.read_text())
+    content["parts"] = {"../../../../etc/hostname": "0"}
+    entry.write_text(json.dumps(content))
+    assert store.read("ab" * 32) is None
+    assert store.damaged == ["ab" * 32]
+
+
+def test_keys_know_what_matters_and_nothing_else(own_store):
+    def keys(**changes):
+        return [
+            unit.key for unit in plan.compile_plan(spec.build({**SMALL, **changes}, "x"), own_store).units
+        ]
+
+    base = keys()
+    assert keys() == base
+    assert keys(name="other", description="words") == base
+    for change in ({"seed": 1}, {"samples": 3}, {"methods": [{"name": "gradient", "label": "g"}]}):
+        assert set(base) - set(keys(**change))
+    assert len(set(base)) == len(base)
+    ig = keys(methods=[{"name": "integrated-gradients", "steps": 5}])
+    assert ig != keys(methods=[{"name": "integrated-gradients", "steps": 6}])
+
+
+# -- own methods and failures ----------------------------------------------------------------------------
+
+
+def test_own_methods_are_computed_anew_unless_they_have_a_version(computed):
+    def mine(model, inputs, targets):
+        return inputs**2
+
+    try:
+        for version, runs in ((None, 2), ("1", 1)):
+            verax.method("test-mine", version=version)(mine)
+            computed.clear()
+            for _ in range(2):
+                verax.run(SMALL, quiet=True, tasks=["textbox/simple-fr"], methods=["test-mine"])
+            assert sum("test-mine" in name for name in computed) == runs
+        run = verax.run(SMALL, quiet=True, tasks=["textbox/simple-fr"], methods=[mine, "gradient"])
+        assert "mine" in set(run.scores["method"])
+    finally:
+        METHODS.unregister("test-mine")
+        METHODS.unregister("mine")
+
+
+def test_a_method_that_fails_does_not_stop_the_others():
+    def broken(model, inputs, targets):
+        raise ValueError("no idea")
+
+    try:
+        run = verax.run(SMALL, quiet=True, methods=[broken, "gradient"])
+        assert "gradient" in set(run.scores["method"])
+        assert "broken" not in set(run.scores["method"])
+        assert len(run.manifest["failures"]) == 2
+        assert "no idea" in run.manifest["failures"][0]["reason"]
+        assert run.report().is_file()
+    finally:
+        METHODS.unregister("broken")
+
+
+@pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
+def test_degenerate_maps_are_results(value):
+    def flat(model, inputs, targets):
+        return torch.full_like(inputs, value)
+
+    try:
+        run = verax.run(SMALL, quiet=True, tasks=["textbox/simple-fr"], methods=[flat])
+        rows = run.scores.query("method == 'flat' and protocol == 'sound'")
+        assert rows["degenerate"].all()
+        chance = rows.query("metric == 'focus-share/normalised'")["value"]
+        np.testing.assert_allclose(chance, 0, atol=1e-12)
+        board = run.leaderboard().set_index("method")
+        assert board.loc["flat", "degenerate"] == 12
+        assert board.loc["flat", "value"] == pytest.approx(100 / 4096)
+        published = run.scores.query("method == 'flat' and metric == 'pafl'")["value"]
+        assert (published == 0).all()
+    finally:
+        METHODS.unregister("flat")
+
+
+@pytest.fixture
+def impostor(own_store):
+    """A network of another setting, stored as if it belonged to complex-cr2 with seed 7."""
+    task = verax.task("textbox/complex-cr2")
+    source = library.find(verax.task("textbox/complex-cr1"), "cnn4", 0)
+    target = own_store / "networks" / "textbox-complex-cr2_cnn4_seed7"
+    target.parent.mkdir()
+    for suffix in (".safetensors", ".json"):
+        shutil.copy(source.with_suffix(suffix), target.with_suffix(suffix))
+    return task
+
+
+def test_wrong_predictions_have_no_truth(impostor):
+    run = verax.run(SMALL, quiet=True, tasks=["textbox/complex-cr2"], seeds=[7])
+    assert not run.manifest["certificates"][0]["passed"]
+    wrong = {unit["wrong"] for unit in run.manifest["units"] if "wrong" in unit}
+    assert len(wrong) == 1
+    lost = wrong.pop()
+    assert 0 < lost < 20
+    rows = run.scores.query("method == 'input'")
+    assert rows.query("protocol == 'sound'")["sample"].nunique() == 20 - lost
+    assert rows.query("protocol == 'published'")["sample"].nunique() == 20
+    assert run.report().is_file()
+
+
+def test_own_tasks_can_be_studied(own_store):
+    task = verax.TextBox("own/either", "box1 or box2 -> 1; otherwise -> 0")
+    from verax.networks.training import Trained, initialise
+
+    raw = Trained(initialise("cnn3", 2, 0), None, 0, 0.0)
+    library.save(raw, task, "cnn3", 0, "fast", "none", own_store / "networks")
+    run = verax.run(SMALL, quiet=True, tasks=[task], networks=["cnn3"])
+    assert run.families == {"own/either": "own"}
+    assert not run.manifest["certificates"][0]["passed"]
+    with pytest.raises(InvalidParameter, match="itself"):
+        verax.run(SMALL, quiet=True, tasks=[verax.TextBox("textbox/simple-fr", "box1 -> 1; otherwise -> 0")])
+
+
+# -- numbers ---------------------------------------------------------------------------------------------
+
+
+def scores(means, n=40, seeds=(0,), noise=0.1):
+    """Synthetic scores: method -> bucket means of one task."""
+    generator = np.random.default_rng(0)
+    rows = []
+    for seed in seeds:
+        shared = generator.normal(0, noise, (len(next(iter(means.values()))), n))
+        for method, values in means.items():
+            for group, mean in enumerate(values, 1):
+                drawn = mean + shared[group - 1] + generator.normal(0, noise / 10, n)
+                rows += [
+                    ("t/a", "net", seed, method, "sound", "focus-share", group, k, v, False)
+                    for k, v in enumerate(drawn)
+                ]
+    names = [
+        "task",
+        "network",
+        "seed",
+        "method",
+        "protocol",
+        "metric",
+        "group",
+        "sample",
+        "value",
+        "degenerate",
+    ]
+    return pd.DataFrame(rows, columns=names)
+
+
+def test_bucket_means_and_their_intervals():
+    table = scores({"a": [0.2, 0.6], "b": [0.3, 0.5]})
+    buckets = statistics.bucket_means(table, ("a", "b"))
+    wanted = table.pivot_table(index="group", columns="method", values="value")
+    np.testing.assert_allclose(buckets.point, wanted)
+    # a mean of n numbers has standard error sd / sqrt(n)
+    error = table.groupby(["group", "method"])["value"].sem().unstack()
+    np.testing.assert_allclose(buckets.replicates.std(0), error, rtol=0.15)
+    low, high = statistics.interval(buckets.replicates)
+    np.testing.assert_allclose(high - low, 2 * 1.96 * error, rtol=0.15)
+    # the draws are paired: the difference of two methods on the same samples is known far better
+    difference = buckets.replicates[:, 0, 0] - buckets.replicates[:, 0, 1]
+    assert difference.std() < 0.4 * buckets.replicates[:, 0, 0].std()
+
+
+def test_the_bootstrap_knows_about_seeds():
+    one, many = scores({"a": [0.5]}, n=200), []
+    for seed, shift in enumerate((-0.2, 0.0, 0.2)):
+        part = scores({"a": [0.5 + shift]}, n=200)
+        many.append(part.assign(seed=seed))
+    narrow = statistics.bucket_means(one, ("a",)).replicates.std()
+    wide = statistics.bucket_means(pd.concat(many), ("a",)).replicates.std()
+    assert wide > 5 * narrow
+    assert wide == pytest.approx(0.2 * np.sqrt(2 / 3) / np.sqrt(3), rel=0.2)
+
+
+def test_missing_scores_are_left_out_of_means():
+    table = scores({"a": [0.2], "b": [0.4]}, n=10)
+    table = table[~((table["method"] == "a") & (table["sample"] < 4))]
+    buckets = statistics.bucket_means(table, ("a", "b"))
+    assert buckets.count.tolist() == [[6, 10]]
+    assert buckets.point[0, 0] == pytest.approx(table.query("method == 'a'")["value"].mean())
+
+
+def test_leaderboard_skill_and_ranks():
+    means = {
+        "good": [0.9, 0.8],
+        "bad": [0.3, 0.1],
+        "input": [0.6, 0.4],
+        "random": [0.1, 0.1],
+        "oracle": [1.0, 1.0],
+    }
+    table = scores(means, noise=0.01)
+    board = leaderboards.leaderboard(table, {"t/a": "simple"}).set_index("method")
+    assert board.loc["good", "skill"] == pytest.approx((0.85 - 0.5) / 0.5, abs=0.02)
+    assert board.loc["bad", "skill"] == pytest.approx((0.2 - 0.5) / 0.5, abs=0.02)
+    assert (board["control"] == "input").all()
+    assert board["rank"].dropna().to_dict() == {"good": 1, "bad": 2}
+    assert board.loc["good", "worst"] == pytest.approx(0.8, abs=0.01)
+    assert board.loc[["input", "oracle"], "skill"].isna().all()
+    for name in ("value", "worst", "skill"):
+        low, high = (f"{name}_low", f"{name}_high") if name != "value" else ("low", "high")
+        kept = board[name].notna()
+        assert (board[low] <= board[name] + 1e-9)[kept].all()
+        assert (board[name] <= board[high] + 1e-9)[kept].all()
+    with pytest.raises(InvalidParameter, match="did you mean 'simple'"):
+        leaderboards.leaderboard(table, {"t/a": "simple"}, family="simpel")
+    with pytest.raises(UnknownName, match="focus-share"):
+        leaderboards.leaderboard(table, {"t/a": "simple"}, metric="focus-shar")
+    with pytest.raises(UnknownName, match="did you mean 'sound'"):
+        leaderboards.leaderboard(table, {"t/a": "simple"}, protocol="sond")
+
+
+def test_success_map_counts_buckets_with_focus_and_avoid():
+    focus = scores({"a": [0.9, 0.7, 0.3, 0.9]}, noise=0.01)
+    avoid = scores({"a": [0.05, 0.1, 0.5]}, noise=0.01)
+    table = pd.concat([focus, avoid.assign(metric="avoid-share")])
+    row = leaderboards.success_map(table, protocol="sound").iloc[0]
+    assert row["buckets"] == 3  # the fourth has nothing to avoid
+    assert row["success"] == pytest.approx(2 / 3)
+    assert row["failure"] == pytest.approx(1 / 3)
+
+
+def test_figure_7_counts_the_buckets_of_the_paper():
+    run = verax.run(
+        SMALL, quiet=True, tasks=[n for n in verax.tasks.TASKS if n.startswith("textbox/")], samples=1
+    )
+    counted = run.success_map().groupby("task")["buckets"].first().to_dict()
+    assert {name.removeprefix("textbox/"): n for name, n in counted.items()} == {
+        "simple-fr": 5,
+        "simple-nr": 6,
+        "complex-fr": 2,
+        "complex-cr1": 6,
+        "complex-cr2": 6,
+        "complex-cr3": 4,
+        "complex-cr4": 4,
+    }
+    boards = {f: run.leaderboard("published", family=f)["buckets"][0] for f in ("simple", "complex")}
+    assert boards == {"simple": 14, "complex": 37}
+    second = {f: run.leaderboard("published", "safl", family=f)["buckets"][0] for f in ("simple", "complex")}
+    assert second == {"simple": 16, "complex": 32}
+
+
+# -- bad input -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"tasks": ["textbox/nope"]}, UnknownName, "no task named"),
+        ({"networks": ["cnn9"]}, UnknownName, "no network named"),
+        ({"methods": ["gradiant"]}, UnknownName, "did you mean 'gradient'"),
+        ({"methods": [{"name": "occlusion", "windw": 3}]}, InvalidParameter, "did you mean 'window'"),
+        ({"methods": [{"window": 3}]}, InvalidStudy, "methods"),
+        ({"methods": []}, InvalidStudy, "methods"),
+        ({"methods": ["gradient", "gradient"]}, InvalidStudy, "twice"),
+        ({"protocols": ["loud"]}, UnknownName, "no protocol"),
+        ({"samples": 0}, InvalidStudy, "samples"),
+        ({"samples": "many"}, InvalidStudy, "samples"),
+        ({"seed": -1}, InvalidStudy, "seed"),
+        ({"seeds": [4]}, MissingFile, "verax train"),
+        ({"name": "../evil"}, InvalidStudy, "name"),
+        ({"taks": []}, InvalidStudy, "did you mean 'tasks'"),
+        ({"renderer": "blender"}, UnknownName, "renderer"),
+        ({"background": "pink"}, InvalidParameter, "background"),
+    ],
+)
+def test_bad_studies(change, error, words, tmp_path):
+    with pytest.raises(error, match=words) as caught:
+        verax.run({**SMALL, **change}, quiet=True)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_study_files(tmp_path):
+    file = tmp_path / "my.toml"
+    file.write_text(
+        'name = "mine"\ntasks = ["textbox/simple-nr"]\nmethods = ["input-x-gradient"]\nsamples = 1'
+    )
+    run = verax.run(str(file), quiet=True)
+    assert run.manifest["study"]["name"] == "mine"
+    file.write_text("name = ")
+    with pytest.raises(InvalidStudy, match="not valid TOML"):
+        verax.run(file)
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidStudy, match="not valid TOML"):
+        verax.run(file)
+    with pytest.raises(MissingFile, match="cannot be read"):
+        verax.run("nothing.toml")
+    with pytest.raises(UnknownName, match="did you mean 'smerf-quick'"):
+        verax.run("smerf-quik")
+
+
+def test_presets_are_valid(own_store):
+    assert "smerf-quick" in spec.presets()
+    for name in spec.presets():
+        assert plan.compile_plan(spec.study(name), own_store).units
+
+
+def test_places_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="Cannot write"):
+        verax.run(SMALL, quiet=True, out=tmp_path / "file" / "run")
+    with pytest.raises(OutputError, match="Cannot write"):
+        verax.run(SMALL, quiet=True, store=tmp_path / "file")
+
+
+def test_nothing_to_show_is_an_error():
+    def broken(model, inputs, targets):
+        raise ValueError("no idea")
+
+    try:
+        with pytest.raises(MethodFailed):
+            verax.explain(verax.task("textbox/simple-fr").network(), torch.rand(1, 3, 64, 64), method=broken)
+    finally:
+        METHODS.unregister("broken")
+
+
+def test_folders_that_are_no_runs(tmp_path):
+    with pytest.raises(MissingFile, match="not a run"):
+        verax.Run(tmp_path)
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(MissingFile, match="damaged"):
+        repr(verax.Run(tmp_path))
