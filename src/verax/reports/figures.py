@@ -92,7 +92,7 @@ def _draw_board(
         look = _MARKERS[kind(str(row.method))]
         if row.high > row.low:
             # Caps reach beyond the marker, so that an interval narrower than it can still be seen.
-            caps = {"marker": "|", "markersize": 11, "markeredgewidth": 1.3}
+            caps: dict[str, Any] = {"marker": "|", "markersize": 11, "markeredgewidth": 1.3}
             axes.plot([row.low, row.high], [place, place], color=look["color"], linewidth=1.8, **caps)
         axes.plot([row.value], [place], linestyle="none", **look)
     axes.set_xlim(min(0.0, float(board["low"].min())) - 0.02, max(1.0, float(board["high"].max())) + 0.02)

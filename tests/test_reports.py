@@ -1,0 +1,594 @@
+"""Reports: what the page says, what it must never hold, and runs with something missing.
+
+The runs are made up: no network is needed to know what a page has to show.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import re
+import shutil
+import tomllib
+import warnings
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from verax import reports
+from verax.files import write_atomically
+from verax.metrics import METRICS
+from verax.reports import figures, gallery
+from verax.reports.html import command, disagreements, verdict
+from verax.studies import spec
+from verax.studies.runs import Run
+
+REFERENCES = ("input", "random", "oracle")
+LEVEL = {"input": 0.5, "random": 0.05, "oracle": 1.0}
+SIZE = 8
+CHANCE = 4 / SIZE**2
+
+
+@dataclass(frozen=True)
+class Made:
+    """What to make up: mean focus-share of each method, and what is missing."""
+
+    methods: dict[str, float] = field(default_factory=lambda: {"good": 0.8, "bad": 0.2})
+    published: dict[str, float] = field(default_factory=dict)
+    tasks: dict[str, str] = field(default_factory=lambda: {"world/easy": "simple", "world/hard": "complex"})
+    protocols: tuple[str, ...] = ("sound", "published")
+    groups: tuple[int, ...] = (1, 2, 3)
+    samples: int = 6
+    spread: float = 0.02
+    name: str = "made-up"
+    description: str = "A made-up study."
+    certify: int = 5
+    passed: bool = True
+    failed: tuple[tuple[str, str], ...] = ()
+    wrong: tuple[tuple[str, int, int], ...] = ()
+    maps: bool = True
+
+
+def rows_of(made: Made, rng: np.random.Generator) -> pd.DataFrame:
+    rows = []
+    for task in made.tasks:
+        for method in (*made.methods, *REFERENCES):
+            if (task, method) in made.failed:
+                continue
+            for group in made.groups:
+                for index in range(made.samples):
+                    sample = group * 10**9 + index
+                    spread = 0.0 if method in LEVEL else made.spread
+                    base = {**LEVEL, **made.methods}[method]
+                    focus = float(np.clip(base + spread * rng.standard_normal(), 0, 1))
+                    avoid = (1 - focus) * 0.6 if group > 1 else None  # bucket 1 has nothing to avoid
+                    sound = {
+                        "focus-share": focus,
+                        "focus-share/normalised": (focus - CHANCE) / (1 - CHANCE),
+                        "avoid-share": avoid,
+                        "other-share": 0.0,
+                        "background-share": 1 - focus - (avoid or 0.0),
+                    }
+                    paper = made.published.get(method, 0.6 * base)
+                    published = {"pafl": paper, "safl": None if avoid is None else 0.5 * (1 - paper)}
+                    for protocol, values in (("sound", sound), ("published", published)):
+                        if protocol not in made.protocols:
+                            continue
+                        if protocol == "sound" and (task, group, index) in made.wrong:
+                            continue
+                        for metric, value in values.items():
+                            if value is not None:
+                                rows.append(
+                                    (task, "net", 0, method, protocol, metric, group, sample, value, False)
+                                )
+    columns = ["task", "network", "seed", "method", "protocol", "metric", "group", "sample", "value"]
+    return pd.DataFrame(rows, columns=[*columns, "degenerate"])
+
+
+def manifest_of(made: Made) -> dict:
+    labels = [*made.methods, *REFERENCES]
+    families = {"oracle": "references", "input": "controls", "random": "controls"}
+    cases = len(made.groups) * made.samples
+    return {
+        "study": {
+            "name": made.name,
+            "description": made.description,
+            "tasks": list(made.tasks),
+            "networks": ["net"],
+            "seeds": [0],
+            "methods": [{"name": m, "label": m, "parameters": {}} for m in made.methods],
+            "protocols": list(made.protocols),
+            "samples": made.samples,
+            "seed": 0,
+            "certify": made.certify,
+            "renderer": "sound",
+            "background": "black",
+        },
+        "plan": "p" * 64,
+        "code": "c0de" * 16,
+        "created": "2026-01-01T00:00:00+00:00",
+        "versions": {"verax": "0.1.0", "python": "3.11", "torch": "2.13"},
+        "hardware": {"device": "cpu", "cores": 2},
+        "tasks": [
+            {
+                "name": task,
+                "family": family,
+                "reasoning": "box -> 1; otherwise -> 0",
+                "groups": {str(g): f"scene {g}" for g in made.groups},
+            }
+            for task, family in made.tasks.items()
+        ],
+        "networks": [{"task": task, "network": "net", "seed": 0, "sha256": "ab" * 32} for task in made.tasks],
+        "methods": [
+            {"label": m, "name": m, "family": families.get(m, "gradients"), "parameters": {"steps": 7}}
+            for m in labels
+        ],
+        "certificates": [
+            {
+                "network": "net",
+                "seed": 0,
+                "task": task,
+                "passed": made.passed,
+                "worst_accuracy": 1.0,
+                "worst_follow": 0.985,
+                "edits": 1234,
+                "thresholds": {"accuracy": 0.99, "follow": 0.97},
+            }
+            for task in made.tasks
+            if made.certify
+        ],
+        "units": [
+            {
+                "name": f"{task} net seed 0: {method}",
+                "method": method,
+                "task": task,
+                "samples": cases,
+                "wrong": sum(entry[0] == task for entry in made.wrong),
+                "degenerate": 0,
+                "seconds": 1.5,
+            }
+            for task in made.tasks
+            for method in labels
+            if (task, method) not in made.failed
+        ],
+        "failures": [
+            {
+                "unit": f"{task} net seed 0: {method}",
+                "method": method,
+                "reason": f"{method} raised <Boom> & co",
+            }
+            for task, method in made.failed
+        ],
+        "damaged_entries": 0,
+        "seconds": 12.3,
+    }
+
+
+def build(folder: Path, made: Made | None = None) -> Run:
+    made = made or Made()
+    folder.mkdir(exist_ok=True)
+    rng = np.random.default_rng(0)
+    rows_of(made, rng).to_parquet(folder / "scores.parquet")
+    (folder / "manifest.json").write_text(json.dumps(manifest_of(made)))
+    if not made.maps:
+        return Run(folder)
+    count = len(made.groups)
+    focus, avoid = torch.zeros(2, count, SIZE, SIZE, dtype=torch.bool)
+    focus[:, 1:3, 1:3] = True
+    avoid[1:, 5:7, 5:7] = True
+    cases, maps = {}, {}
+    for task in made.tasks:
+        cases[f"{task}|inputs"] = (focus | avoid).to(torch.uint8)[:, None].repeat(1, 3, 1, 1) * 255
+        cases[f"{task}|focus"], cases[f"{task}|avoid"] = focus.clone(), avoid.clone()
+        cases[f"{task}|group"] = torch.tensor(made.groups)
+        for method in (*made.methods, *REFERENCES):
+            if (task, method) not in made.failed:
+                values = torch.from_numpy(rng.uniform(-1, 1, (count, SIZE, SIZE)))
+                maps[f"{task}|net|0|{method}"] = values.half()
+    save_file(cases, folder / "cases.safetensors")
+    save_file(maps, folder / "maps.safetensors")
+    return Run(folder)
+
+
+def text_of(page: str) -> str:
+    """What a reader sees."""
+    plain = re.sub(r"<style>.*?</style>", " ", page, flags=re.S)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", plain)).split())
+
+
+def boards_of(page: str) -> list[list[list[str]]]:
+    """The cells of every leaderboard table, row by row."""
+    found = []
+    for table in re.findall(r'<table class="board">.*?<tbody>(.*?)</tbody>', page, re.S):
+        rows = re.findall(r"<tr.*?</tr>", table, re.S)
+        cells = [re.findall(r"<t[dh].*?>(.*?)</t[dh]>", row, re.S) for row in rows]
+        found.append([[text_of(cell) for cell in row] for row in cells])
+    return found
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return build(tmp_path_factory.mktemp("runs") / "plain").report().read_text()
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    run = build(tmp_path_factory.mktemp("runs") / "plain")
+    run.report()
+    return run
+
+
+# ---- the page -------------------------------------------------------------------------------------------
+
+
+def test_report_is_written_where_it_says(plain):
+    assert plain.report() == plain.folder / "report.html"
+
+
+def test_page_names_every_method_and_task(page):
+    text = text_of(page)
+    for name in ("good", "bad", *REFERENCES, "world/easy", "world/hard", "made-up", "A made-up study."):
+        assert name in text
+    assert "verax run made-up.toml" in text
+
+
+def test_page_has_no_scripts_and_loads_nothing(page):
+    assert "<script" not in page.lower()
+    assert not re.search(r"\son\w+\s*=", page)
+    assert "@import" not in page
+    assert "url(" not in page
+    addresses = re.findall(r"""(?:src|href|srcset)\s*=\s*["']?([^"'\s>]+)""", page)
+    assert len(addresses) > 10
+    assert all(address.startswith(("data:image/", "#")) for address in addresses)
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
+    assert policy is not None
+    assert "default-src 'none'" in policy[1]
+    assert "script" not in policy[1]
+
+
+def test_page_reads_on_dark_and_small_and_printed_paper(page):
+    assert "prefers-color-scheme: dark" in page
+    assert 'name="viewport" content="width=device-width' in page
+    assert "@media print" in page
+
+
+def test_every_picture_has_words(page):
+    tags = re.findall(r"<img[^>]*>", page)
+    assert tags
+    assert all(re.search(r'alt="[^"]+"', tag) for tag in tags)
+
+
+def test_hostile_names_are_escaped(tmp_path):
+    evil = "<script>alert(1)</script>"
+    quote = '"><img src=http://evil.example/x onerror=alert(2)>'
+    made = Made(
+        methods={evil: 0.8, quote: 0.3, "price $x^{": 0.2},
+        tasks={"<b>task</b>": "<i>family</i>"},
+        name=evil,
+        description="</title><script>alert(3)</script>",
+        failed=(("<b>task</b>", quote),),
+    )
+    page = build(tmp_path / "run", made).report().read_text()
+    assert "<script" not in page.lower()
+    assert "<img src=http" not in page
+    for name in (evil, "<b>task</b>", "<i>family</i>"):
+        assert name not in page
+        assert html.escape(name, quote=False).replace("'", "&#39;") in page
+    assert evil in text_of(page)
+    inside = (tmp_path / "run" / "figures").iterdir()
+    assert all(re.fullmatch(r"\d\d-[a-z0-9-]+\.(svg|png)", path.name) for path in inside)
+
+
+@pytest.mark.parametrize("protocol", ["sound", "published"])
+def test_table_shows_the_numbers_of_the_leaderboard(plain, page, protocol):
+    tables = boards_of(page)
+    assert len(tables) == 4
+    offset = 0 if protocol == "sound" else 2
+    for table, family in zip(tables[offset : offset + 2], ("simple", "complex"), strict=True):
+        board = plain.leaderboard(protocol, family=family)
+        assert [row[1] for row in table] == list(board["method"])
+        for row, (_, expected) in zip(table, board.iterrows(), strict=True):
+            assert row[0] == ("" if pd.isna(expected["rank"]) else str(expected["rank"]))
+            for cell, name, low, high in (
+                (row[2], "value", "low", "high"),
+                (row[3], "worst", "worst_low", "worst_high"),
+                (row[4], "skill", "skill_low", "skill_high"),
+            ):
+                found = [float(x) for x in re.findall(r"-?\d+\.\d+", cell)]
+                wanted = [] if pd.isna(expected[name]) else [expected[name], expected[low], expected[high]]
+                assert found == pytest.approx(wanted, abs=5.01e-4)
+            assert row[5] == str(expected["degenerate"])
+
+
+def test_references_are_marked_and_have_no_rank(page):
+    rows = re.findall(r'<tr class="(\w+)"><td class="number">(\d*)</td><th scope="row">(\w+)', page)
+    kinds = {method: (kind, rank) for kind, rank, method in rows}
+    assert kinds["oracle"] == ("oracle", "")
+    assert kinds["input"] == ("control", "")
+    assert kinds["good"] == ("method", "1")
+
+
+def test_facts(tmp_path):
+    made = Made(wrong=(("world/easy", 2, 0), ("world/easy", 2, 3)))
+    text = text_of(build(tmp_path / "run", made).report().read_text())
+    for fact in (
+        "tasks 2",
+        "networks 2",
+        "certificates passed 2 of 2",
+        "samples 36",
+        "samples with a focus, scored 34",
+        "samples the network got wrong 2",
+        "failures 0",
+        "seconds of computing 12",
+    ):
+        assert fact in text
+
+
+# ---- what the page says ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("level", "said", "unsaid"),
+    [
+        (0.8, "better than the best control, input", "but that is"),
+        (0.5, "but that is not clearly better than the best control, input", "worse"),
+        (0.3, "but that is worse than the best control, input", "better"),
+    ],
+)
+def test_verdict_is_honest_about_the_control(tmp_path, level, said, unsaid):
+    made = Made(methods={"good": level, "bad": 0.1}, spread=0.1)
+    run = build(tmp_path / "run", replace(made, maps=False))
+    sentence = verdict(run.leaderboard(family="complex"), "complex", "sound")
+    assert "On complex tasks, good scores highest" in sentence
+    assert said in sentence
+    assert unsaid not in sentence
+    assert sentence in text_of(run.report().read_text())
+
+
+def test_verdict_names_methods_that_cannot_be_told_apart(tmp_path):
+    made = Made(methods={"good": 0.8, "twin": 0.801, "bad": 0.1}, maps=False)
+    sentence = verdict(build(tmp_path / "run", made).leaderboard(), "all", "sound")
+    assert re.search(r"the interval of (good|twin) overlaps with its own", sentence)
+    apart = Made(methods={"good": 0.8, "bad": 0.1}, maps=False)
+    assert "overlaps" not in verdict(build(tmp_path / "other", apart).leaderboard(), "all", "sound")
+
+
+def test_disagreements_of_the_protocols_are_named(tmp_path):
+    methods = {"a": 0.9, "b": 0.8, "c": 0.7}
+    swapped = Made(methods, {"a": 0.3, "b": 0.4, "c": 0.45, "oracle": 0.45}, maps=False)
+    run = build(tmp_path / "run", swapped)
+    boards = {
+        (p, f): run.leaderboard(p, family=f) for p in ("sound", "published") for f in ("simple", "complex")
+    }
+    said = " ".join(disagreements(boards, run.scores, run.families))
+    assert "a (rank 1 under sound, 3 under published) and c (rank 3 under sound, 1 under published)" in said
+    assert "b (rank" not in said
+    assert "In 3 of 3 simple buckets even the oracle" in said
+    agreeing = build(tmp_path / "other", Made(methods, maps=False))
+    boards = {key: agreeing.leaderboard(key[0], family=key[1]) for key in boards}
+    said = " ".join(disagreements(boards, agreeing.scores, agreeing.families))
+    assert "no rank differs by two or more" in said
+    assert "The oracle passes the success threshold of 0.5 in all 3 simple buckets" in said
+
+
+def test_command_repeats_the_study():
+    preset = spec.study("smerf-quick").model_dump()
+    assert command(preset) == ("verax run smerf-quick", "")
+    fewer = {**preset, "tasks": preset["tasks"][:2], "samples": 3}
+    assert command(fewer)[0].startswith("verax run smerf-quick --tasks textbox/simple-fr,textbox/simple-nr")
+    assert "--samples 3" in command(fewer)[0]
+    other = {**preset, "certify": 0, "description": 'a "quoted" \\ line\nand \x7f more'}
+    other["methods"] = [
+        {"name": "gradient", "label": "grad, it", "parameters": {"a": 1, "b": True, "c": 0.5}}
+    ]
+    line, text = command(other)
+    assert line == "verax run smerf-quick.toml"
+    assert spec.build(tomllib.loads(text), "the file").model_dump() == other
+
+
+# ---- runs with something missing ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ["sound", "published"])
+def test_one_protocol(tmp_path, protocol):
+    page = build(tmp_path / "run", Made(protocols=(protocol,))).report().read_text()
+    assert len(boards_of(page)) == 2
+    assert 'id="published"' not in page
+    assert ('id="shares"' in page) == (protocol == "sound")
+    assert ("pafl" in text_of(page)) == (protocol == "published")
+
+
+def test_no_certificates(tmp_path, page):
+    bare = text_of(build(tmp_path / "run", Made(certify=0)).report().read_text())
+    assert "This study made no certificates" in bare
+    assert "certificates passed none made" in bare
+    assert "made no certificates" not in text_of(page)
+
+
+def test_failed_certificate_is_a_warning(tmp_path, page):
+    text = text_of(build(tmp_path / "run", Made(passed=False)).report().read_text())
+    assert "truth is in doubt: world/easy, world/hard" in text
+    assert "not passed" in text
+    assert "in doubt" not in text_of(page)
+
+
+def test_failures_are_listed_and_shown(tmp_path):
+    both = (("world/easy", "bad"), ("world/hard", "bad"))
+    page = build(tmp_path / "run", Made(failed=both)).report().read_text()
+    assert "world/hard net seed 0: bad : bad raised <Boom> & co" in text_of(page)
+    assert all([row for row in table if row[1] == "bad failed"] for table in boards_of(page))
+    assert "raised <Boom>" not in page
+
+
+def test_method_that_failed_on_one_task_is_not_a_zero(tmp_path):
+    run = build(tmp_path / "run", Made(failed=(("world/hard", "bad"),)))
+    page = run.report().read_text()
+    rows = re.findall(r"<tr><td>world/hard</td><td>bad</td>(.*?)</tr>", page, re.S)
+    assert len(rows) == 2
+    assert all(text_of(row).endswith("– –") for row in rows)
+    assert "failed" in text_of(page.partition('id="gallery"')[2])
+
+
+def test_one_task_of_its_own(tmp_path):
+    page = build(tmp_path / "run", Made(tasks={"mine": "own"})).report().read_text()
+    assert "On own tasks, good scores highest" in text_of(page)
+    assert len(boards_of(page)) == 2
+
+
+def test_no_maps(tmp_path, page):
+    bare = build(tmp_path / "run", Made(maps=False)).report().read_text()
+    assert 'id="gallery"' not in bare
+    assert 'id="gallery"' in page
+
+
+def test_many_methods_with_long_names(tmp_path):
+    made = Made(methods={f"a-method-with-quite-a-long-name-{i:02d}": 0.1 + 0.02 * i for i in range(40)})
+    run = build(tmp_path / "run", made)
+    path = run.report()
+    text = text_of(path.read_text())
+    assert all(name in text for name in made.methods)
+    assert path.stat().st_size < 6e6
+
+
+# ---- figures and gallery --------------------------------------------------------------------------------
+
+
+def test_figures_are_written_as_svg_and_png(plain):
+    names = sorted(path.name for path in (plain.folder / "figures").iterdir())
+    stems = {name.rpartition(".")[0] for name in names}
+    assert len(names) == 2 * len(stems)
+    for wanted in (
+        "leaderboard-sound-simple",
+        "leaderboard-published-complex",
+        "success-sound",
+        "success-published",
+        "shares-complex",
+        "gallery-world-easy",
+    ):
+        assert sum(stem[3:] == wanted for stem in stems) == 1
+    first = Image.open(plain.folder / "figures" / "01-leaderboard-sound-simple.png")
+    assert np.asarray(first.convert("L")).std() > 5
+
+
+def test_rewriting_gives_the_same_bytes_and_leaves_nothing_old(tmp_path):
+    run = build(tmp_path / "run")
+    before = run.report().read_bytes()
+    figure = run.folder / "figures" / "01-leaderboard-sound-simple.svg"
+    drawing = figure.read_bytes()
+    write_atomically(run.folder / "figures" / "77-shares-gone.svg", b"old")
+    write_atomically(run.folder / "figures" / "my-own.svg", b"keep")
+    assert Run(run.folder).report().read_bytes() == before
+    assert figure.read_bytes() == drawing
+    assert not (run.folder / "figures" / "77-shares-gone.svg").exists()
+    assert (run.folder / "figures" / "my-own.svg").read_bytes() == b"keep"
+
+
+def test_shares_agree_with_the_leaderboard(plain):
+    means = figures.share_means(plain.scores, ["world/hard"])
+    board = plain.leaderboard(family="complex").set_index("method")
+    assert means["focus"].to_dict() == pytest.approx(board["value"].to_dict())
+    assert means.sum(axis=1).to_numpy() == pytest.approx(1.0)
+
+
+def test_chance_is_the_share_of_a_constant_map(plain):
+    assert figures.chance_level(plain.scores, ["world/easy"]) == pytest.approx(CHANCE)
+    bare = plain.scores[plain.scores["metric"] != "focus-share/normalised"]
+    assert figures.chance_level(bare, ["world/easy"]) is None
+
+
+def test_dark_pictures_differ_only_in_colour(plain):
+    picture = (plain.folder / "figures" / "01-leaderboard-sound-simple.svg").read_bytes()
+    light, dark = reports.themed(picture, False), reports.themed(picture, True)
+    assert light != dark
+    assert reports.INK.encode() in light
+    assert reports.INK.encode() not in dark
+    assert len(light.splitlines()) == len(dark.splitlines())
+
+
+def test_gallery_scores_belong_to_the_pictured_sample(plain):
+    scores = plain.scores
+    for panel in gallery.panels(plain):
+        for row in panel.rows:
+            for tile in row.tiles:
+                found = scores[
+                    (scores["task"] == panel.task)
+                    & (scores["method"] == tile.method)
+                    & (scores["metric"] == "focus-share")
+                    & (scores["sample"] == row.group * 10**9)
+                ]
+                assert tile.score == f"{found['value'].item():.2f}"
+
+
+@pytest.mark.parametrize("protocols", [("sound",), ("sound", "published")])
+def test_wrong_first_sample_has_no_score_and_is_not_mistaken_for_the_second(tmp_path, protocols):
+    made = Made(protocols=protocols, wrong=(("world/hard", 2, 0), ("world/hard", 3, 1)))
+    rows = {row.group: row for row in gallery.panels(build(tmp_path / "run", made))[1].rows}
+    assert {tile.score for tile in rows[2].tiles} == {"wrong"}
+    assert "wrong" not in {tile.score for tile in rows[3].tiles}
+
+
+def test_gallery_prefers_buckets_with_focus_and_avoid():
+    focus, avoid = np.zeros((2, 6, 4, 4), dtype=bool)
+    focus[1:, 0, 0] = True
+    avoid[3:, 3, 3] = True
+    assert gallery.select(focus, avoid, 3) == [3, 4, 5]
+    assert gallery.select(focus, avoid, 4) == [2, 3, 4, 5]
+    assert gallery.select(focus, avoid, 9) == [1, 2, 3, 4, 5]
+    assert gallery.select(focus[:1], avoid[:1], 4) == [0]
+
+
+def test_maps_are_drawn_symmetrically_with_a_neutral_zero():
+    values = np.array([[-1.0, -0.25, 0.0, 0.25, 1.0, np.nan]])
+    low, quarter, zero, back, high, missing = gallery.levels(values)[0].astype(int)
+    assert (low, zero, high) == (0, 50, 100)
+    assert quarter + back == 100
+    assert back == 75
+    assert missing == zero
+    colour = gallery.palette()[zero].astype(int)
+    assert colour.min() > 240
+    assert np.ptp(colour) < 5
+
+
+def test_truth_is_outlined_outside_the_objects():
+    focus, avoid = np.zeros((2, SIZE, SIZE), dtype=bool)
+    focus[2:4, 2:4] = True
+    drawn = gallery.with_truth(np.zeros((3, SIZE, SIZE), dtype=np.uint8), focus, avoid)
+    blue = tuple(bytes.fromhex(reports.FOCUS[1:]))
+    marked = (drawn == blue).all(-1)
+    zoom = drawn.shape[0] // SIZE
+    assert marked.any()
+    assert not marked[2 * zoom : 4 * zoom, 2 * zoom : 4 * zoom].any()
+    again = Image.open(io.BytesIO(gallery.png(drawn)))
+    assert (np.asarray(again.convert("RGB")) == drawn).all()
+
+
+def test_hero(plain, tmp_path):
+    picture = Image.open(io.BytesIO(reports.png(figures.hero(plain), dpi=100)))
+    assert picture.size == (1200, 500)
+    shutil.copy(plain.folder / "scores.parquet", tmp_path)
+    shutil.copy(plain.folder / "manifest.json", tmp_path)
+    bare = Image.open(io.BytesIO(reports.png(figures.hero(Run(tmp_path)), dpi=100)))
+    assert (np.asarray(bare)[:, :300] != np.asarray(picture)[:, :300]).any()
+
+
+def test_labels_fit_and_unknown_letters_do_not_warn(tmp_path):
+    assert len(reports.short("x" * 99)) <= 30
+    assert reports.short("two\nlines\x00") == "two lines"
+    assert reports.task_labels(["w/a", "w/b"]) == ["a", "b"]
+    assert reports.task_labels(["w/a", "v/a"]) == ["w/a", "v/a"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        build(tmp_path / "run", Made(methods={"方法 🙂": 0.8, "$\\frac{": 0.2})).report()
+
+
+def test_metrics_named_here_exist():
+    for name in ("focus-share", "focus-share/normalised", "avoid-share", "other-share", "background-share"):
+        assert METRICS.get(name).protocol == "sound"
+    assert METRICS.get("pafl").protocol == METRICS.get("safl").protocol == "published"
