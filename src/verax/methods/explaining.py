@@ -138,7 +138,8 @@ def explain(
     settings = chosen.settings(parameters)
     given = check_inputs(inputs)
     x = given.detach().to(device_of(model), torch.float32 if given.dtype != torch.float64 else None)
-    scores = outputs(model, x, batch_size)
+    # one sample tells how many outputs there are; all are needed only to find the predicted class
+    scores = outputs(model, x if targets is None else x[:1], batch_size)
     wanted = scores.argmax(1) if targets is None else targets
     y = check_targets(wanted, len(x), scores.shape[1]).to(x.device)
     numbers = content_ids(x) if ids is None else torch.as_tensor(ids).to(x.device)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -56,6 +57,10 @@ _STYLE: Any = {
 }
 
 
+_PLACES = re.compile(r'\b(?:d|x|y)="[^"]*"|translate\([^)]*\)')
+"""Positions in an SVG file; hundredths of a point are enough for them, but not for scales."""
+
+
 @contextmanager
 def style() -> Iterator[None]:
     """The look of all figures; restores what was set before."""
@@ -65,11 +70,13 @@ def style() -> Iterator[None]:
 
 
 def svg(figure: Figure) -> bytes:
-    """The figure as a vector picture."""
-    buffer = io.BytesIO()
+    """The figure as a vector picture, without comments and digits that nobody can see."""
+    buffer = io.StringIO()
     with style():
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": "verax"})
-    return buffer.getvalue()
+    text = re.sub(r"<!--.*?-->", "", buffer.getvalue(), flags=re.S)
+    text = _PLACES.sub(lambda found: re.sub(r"(?<=\.\d\d)\d+", "", found[0]), text)
+    return re.sub(r"\n\s*", "\n", text).encode()
 
 
 def png(figure: Figure, dpi: int = 150) -> bytes:
@@ -94,9 +101,10 @@ def kind(method: str) -> str:
 
 
 def short(label: str, width: int = 30) -> str:
-    """A label that fits beside an axis."""
+    """A label that fits beside an axis; what is cut is its middle, since labels often differ at the end."""
     plain = " ".join("".join(c if c.isprintable() else " " for c in label).split())
-    return plain if len(plain) <= width else plain[: width - 1] + "…"
+    end = width // 2 - 1
+    return plain if len(plain) <= width else f"{plain[: width - end - 1]}…{plain[-end:]}"
 
 
 def task_labels(tasks: Sequence[str]) -> list[str]:

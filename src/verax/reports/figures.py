@@ -72,6 +72,13 @@ def _method_axis(axes: Axes, methods: Sequence[str], width: int = 30) -> None:
     axes.set_ylim(len(methods) - 0.4, -0.6)
 
 
+def _legend(figure: Figure, handles: Sequence[Line2D | Patch], columns: int, label: str) -> None:
+    """A legend below everything; the axis label is its title, which is never cut off by long method names."""
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.4, title=label, title_fontsize=10
+    )  # fmt: skip
+
+
 _MARKERS: dict[str, dict[str, Any]] = {
     "method": {"marker": "o", "color": METHOD, "markersize": 5.5},
     "control": {"marker": "D", "color": MUTED, "markerfacecolor": "none", "markersize": 5.5},
@@ -133,10 +140,7 @@ def leaderboard(
     with style():
         figure, axes = _canvas(len(board), 1.15)
         handles = _draw_board(axes, board, chance, threshold)
-        axes.set_xlabel(f"{label}, mean with 95 % interval")
-        figure.legend(
-            handles=handles, loc="outside lower center", ncols=3, handletextpad=0.5, columnspacing=1.4
-        )
+        _legend(figure, handles, 3, f"{label}, mean with 95 % interval")
     return figure
 
 
@@ -214,12 +218,11 @@ def shares(means: pd.DataFrame, board: pd.DataFrame) -> Figure:
             axes.plot([row.low, row.high], [place, place], color=INK, linewidth=2.4, solid_capstyle="butt")
         _method_axis(axes, methods)
         axes.set_xlim(0, 1)
-        axes.set_xlabel("share of the map's mass (line: 95 % interval of the focus)")
         handles = [
             Patch(facecolor=c, edgecolor=PAPER, hatch="////" if r == "avoid" else None, label=r)
             for r, c in REGIONS.items()
         ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=4, columnspacing=1.4)
+        _legend(figure, handles, 4, "share of the map's mass (line: 95 % interval of the focus)")
     return figure
 
 
@@ -232,7 +235,7 @@ def _grid(axes: Axes, values: NDArray[np.float64], shade: NDArray[np.float64], t
         cell = Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=face, edgecolor=MUTED, linewidth=0.6)
         axes.add_patch(cell)
         ink = MUTED if not known else "#ffffff" if grey < 0.46 else "#000000"
-        text = f"{value:.2f}" if known else "–"
+        text = (f"{value:.0f}" if value in (0, 1) else f"{value:.2f}") if known else "–"
         axes.text(column, row, text, ha="center", va="center", fontsize=8.5, color=ink)
     axes.set_title(title, fontsize=10, loc="left", color=INK)
 
@@ -308,7 +311,7 @@ def hero(
         handles = _draw_board(axes, board, chance if protocol == "sound" else None)
         for side in ("top", "right", "left"):
             axes.spines[side].set_visible(False)
-        axes.set_xlabel(f"{LABELS[protocol]}, mean with 95 % interval", fontsize=9, color=MUTED)
+        axes.set_xlabel(f"{LABELS[protocol]}, mean with 95 % interval", fontsize=9, color=MUTED, x=0.42)
         figure.legend(
             handles=handles, loc="lower center", bbox_to_anchor=(0.79, 0.02), ncols=5, fontsize=8.5,
             handletextpad=0.4, columnspacing=1.1,
@@ -343,7 +346,7 @@ def _draw_scene(figure: Figure, panel: gallery.Panel, row: gallery.Row, wanted: 
     )
     for place, name in enumerate(names[:4]):
         left, bottom = 0.289 + 0.135 * (place % 2), 0.552 if place < 2 else 0.2
-        title = f"{short(name, 20)}: {there[name].score}"
+        title = f"{short(name, 20)}{' (control)' if kind(name) == 'control' else ''}: {there[name].score}"
         _picture(figure, (left, bottom, 0.1183, 0.284), there[name].picture, title)
     note = "numbers: share of the map's mass on the focus\ngreen: for the prediction, purple: against it"
     figure.text(0.289, 0.125, note, fontsize=8.5, va="center", color=MUTED, linespacing=1.5)

@@ -52,10 +52,11 @@ def verdict(board: pd.DataFrame | None, family: str, protocol: str) -> str:
             compared = "but that is not clearly better than"
         control = f"the best control, {best['control']}, which never looks at the network"
         text += f", {compared} {control} (skill {skill})"
-    level = ranked.iloc[1:]
-    level = level[level["high"] >= best["low"]]
-    if len(level):
-        text += f"; the interval of {names([str(name) for name in level['method']])} overlaps with its own"
+    level = [str(row["method"]) for _, row in ranked.iloc[1:].iterrows() if row["high"] >= best["low"]]
+    if len(level) > 3:
+        level = [*level[:2], f"{len(level) - 2} others"]
+    if level:
+        text += f"; its interval overlaps with that of {names(level)}"
     return text + "."
 
 

@@ -88,29 +88,39 @@ def _colours(kind: Kind) -> Tensor:
     return torch.tensor([(0.0, 0.0, 0.0), *(look.colour for look in kind.looks.values())])
 
 
-def ink(renderer: Renderer, layout: Layout, world: World, index: int) -> Tensor:
-    """How far object `index` covers each pixel: ``(N, H, W)`` float32."""
+def _patch(renderer: Renderer, layout: Layout, world: World, index: int) -> tuple[Tensor, Tensor]:
+    """The ink of object `index` ``(N, h * w)`` and the places on the canvas that it covers, likewise."""
     kind = world.kinds[index]
     device = layout.states.device
-    height, width = world.canvas
     values = _table(kind).to(device)[layout.states[:, index]]
     down, right = renderer.offset(kind)
     rows = layout.positions[:, index, 0, None] + down + torch.arange(values.shape[1], device=device)
     cols = layout.positions[:, index, 1, None] + right + torch.arange(values.shape[2], device=device)
-    where = (rows[:, :, None] * width + cols[:, None, :]).flatten(1)
-    flat = torch.zeros(len(values), height * width, device=device)
-    return flat.scatter_(1, where, values.flatten(1)).reshape(-1, height, width)
+    return values.flatten(1), (rows[:, :, None] * world.canvas[1] + cols[:, None, :]).flatten(1)
+
+
+def ink(renderer: Renderer, layout: Layout, world: World, index: int) -> Tensor:
+    """How far object `index` covers each pixel: ``(N, H, W)`` float32."""
+    values, places = _patch(renderer, layout, world, index)
+    flat = torch.zeros(len(values), world.canvas[0] * world.canvas[1], device=values.device)
+    return flat.scatter_(1, places, values).reshape(-1, *world.canvas)
 
 
 def draw(renderer: Renderer, layout: Layout, world: World, background: Tensor) -> Tensor:
-    """Objects over `background` ``(N, 3, H, W)``, in the renderer's drawing order."""
-    image = background
+    """Paint objects onto `background` ``(N, 3, H, W)`` itself, in the renderer's drawing order.
+
+    Only the few pixels that an object can cover are touched, and nothing is copied: the time goes into
+    making the background.
+    """
+    image = background.view(len(background), 3, -1)
     for name in renderer.order or world.names:
         index = world.names.index(name)
-        cover = ink(renderer, layout, world, index)[:, None]
-        colour = _colours(world.kinds[index]).to(image.device)[layout.states[:, index]][:, :, None, None]
-        image = torch.lerp(image, colour.expand_as(image), cover.expand_as(image))
-    return image
+        values, places = _patch(renderer, layout, world, index)
+        where = places[:, None].expand(-1, 3, -1)
+        colour = _colours(world.kinds[index]).to(image.device)[layout.states[:, index]][:, :, None]
+        cover = values[:, None].expand(where.shape)
+        image.scatter_(2, where, torch.lerp(image.gather(2, where), colour.expand(where.shape), cover))
+    return background
 
 
 def boxes(renderer: Renderer, layout: Layout, world: World) -> Tensor:
