@@ -409,6 +409,17 @@ def test_success_map_counts_buckets_with_focus_and_avoid():
     assert row["buckets"] == 3  # the fourth has nothing to avoid
     assert row["success"] == pytest.approx(2 / 3)
     assert row["failure"] == pytest.approx(1 / 3)
+    assert row["success_low"] <= row["success"] <= row["success_high"]
+    assert row["failure_low"] <= row["failure"] <= row["failure_high"]
+
+
+def test_bucket_table():
+    run = verax.run(SMALL, quiet=True, tasks=["textbox/complex-cr4"])
+    table = run.buckets().query("method == 'input' and group == 11")
+    assert table["scene"].item() == "box1 + box2 + A"
+    rows = run.scores.query("method == 'input' and metric == 'focus-share' and group == 11")
+    assert table["value"].item() == pytest.approx(rows["value"].mean())
+    assert table["samples"].item() == 2
 
 
 def test_figure_7_counts_the_buckets_of_the_paper():

@@ -176,8 +176,8 @@ def test_real_photos():
     folder = os.environ.get("VERAX_DATA")
     if not folder:
         pytest.skip("VERAX_DATA is not set: no real photographs to draw on")
-    scenes = Path(folder) / "scenes" / "baseball_field"
-    cases = verax.task("textbox/simple-nr", background=f"folder:{scenes}").cases(n=4)
+    assert (Path(folder) / "scenes" / "baseball_field").is_dir()
+    cases = verax.task("textbox/simple-nr", background="folder:scenes/baseball_field").cases(n=4)
     assert cases.inputs.max() == 1
     assert 0.1 < cases.inputs.mean() < 0.6
 

@@ -116,7 +116,15 @@ def certify(
         model = library.network(world, network, seed)
     else:
         model = library.load(weights, network, world.classes, check=weights.with_suffix(".json").is_file())
-    certificate = certificates.certify(model.to(where), world, n=samples)
+    with progress_bar() as bar:
+        row = bar.add_task(f"{world.name} {network}", total=None)
+        certificate = certificates.certify(
+            model.to(where),
+            world,
+            n=samples,
+            watch=lambda done, total: bar.update(row, completed=done, total=total),
+        )
+        bar.update(row, completed=1, total=1)
     if json:
         import json as dumps
 

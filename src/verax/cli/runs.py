@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from verax import progress
 from verax.cli.console import console, interval
 from verax.errors import Interrupted
 
@@ -54,9 +55,10 @@ def run(
     except Interrupted as stop:
         typer.echo(f"verax: {stop}", err=True)
         raise typer.Exit(130) from stop
-    path = done.report()
     if not quiet:
         show(done)
+    with progress.errors.status("Writing the report"):
+        path = done.report()
     console.print(f"Report: {path}", soft_wrap=True, markup=False, highlight=False)
     if done.manifest["failures"]:
         raise typer.Exit(1)
@@ -68,7 +70,10 @@ def report(
     """Write the report of a finished run again."""
     from verax.studies.runs import Run
 
-    console.print(f"Report: {Run(run).report()}", soft_wrap=True, markup=False, highlight=False)
+    found = Run(run)
+    with progress.errors.status("Writing the report"):
+        path = found.report()
+    console.print(f"Report: {path}", soft_wrap=True, markup=False, highlight=False)
 
 
 def _table(title: str, board: pd.DataFrame) -> Table:

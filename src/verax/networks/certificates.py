@@ -8,7 +8,7 @@ while everything else stays as it is, and the prediction has to follow the reaso
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -167,6 +167,7 @@ def certify(
     seed: int = 0,
     thresholds: Thresholds | None = None,
     batch_size: int = 256,
+    watch: Callable[[int, int], None] | None = None,
 ) -> Certificate:
     """Test whether `model` follows the reasoning of `task`.
 
@@ -179,6 +180,7 @@ def certify(
         seed: seed of those scenes; they are separate from training and from `Task.cases`.
         thresholds: what must be reached (default 0.99 in the worst bucket, 0.97 in the worst intervention).
         batch_size: changes speed and memory, never the result.
+        watch: called with the edits that are done and their number, for progress bars.
     """
     if isinstance(task, str):
         from verax.tasks import task as lookup
@@ -207,7 +209,10 @@ def certify(
     accuracy["label"] = task.labels(torch.tensor(task.groups)).tolist()
 
     parts, left_out = [], 0
-    for edit in edits(task, layout, streams):
+    kinds_of_edit = sum(2 * len(kind.looks) + 2 for kind in task.world.kinds)
+    for done, edit in enumerate(edits(task, layout, streams), 1):
+        if watch is not None:
+            watch(done, kinds_of_edit)
         labels = task.labels(task.group_of(edit.layout.states))
         known = labels >= 0
         left_out += int((~known).sum())

@@ -75,7 +75,8 @@ def _method_axis(axes: Axes, methods: Sequence[str], width: int = 30) -> None:
 def _legend(figure: Figure, handles: Sequence[Line2D | Patch], columns: int, label: str) -> None:
     """A legend below everything; the axis label is its title, which is never cut off by long method names."""
     figure.legend(
-        handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.4, title=label, title_fontsize=10
+        handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.4,
+        title=label, title_fontsize=10,
     )  # fmt: skip
 
 

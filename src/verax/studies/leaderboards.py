@@ -160,24 +160,44 @@ def success_map(scores: pd.DataFrame, *, protocol: str = "published", seed: int 
 
     Returns:
         One row for each task and method: buckets, success (fraction of buckets whose mean passes 0.5) with
-        success_low and success_high, failure (fraction in which more lies on what must be avoided).
+        success_low and success_high, failure (fraction in which more lies on what must be avoided) with
+        failure_low and failure_high.
     """
     first, second = PAIRS[protocol]
     methods = method_order(scores)
     focus = bucket_means(select(scores, protocol, first), methods, seed=seed)
     avoid = bucket_means(select(scores, protocol, second), methods, seed=seed)
     joined = focus.index.merge(avoid.index.reset_index(), on=["task", "group"], how="left")
-    rows = []
+    parts = []
     for task in pd.unique(focus.index["task"]):
-        here = (joined["task"] == task) & joined["index"].notna()
+        here = ((joined["task"] == task) & joined["index"].notna()).to_numpy()
         if not here.any():
             continue
-        a = focus.where(here.to_numpy())
-        matching = joined.loc[here, "index"].to_numpy(dtype=int)
-        failure = (avoid.point[matching] > a.point).mean(0)
-        low, high = interval((a.replicates > SUCCESS).mean(1))
-        success = (a.point > SUCCESS).mean(0)
-        for i, method in enumerate(methods):
-            rows.append((task, method, int(here.sum()), success[i], low[i], high[i], failure[i]))
-    columns = ["task", "method", "buckets", "success", "success_low", "success_high", "failure"]
-    return pd.DataFrame(rows, columns=columns)
+        a, b = focus.where(here), joined["index"].to_numpy()[here].astype(int)
+        success = Standing(methods, (a.point > SUCCESS).mean(0), (a.replicates > SUCCESS).mean(1))
+        fails = (avoid.point[b] > a.point).mean(0)
+        failure = Standing(methods, fails, (avoid.replicates[:, b] > a.replicates).mean(1))
+        columns = {**success.columns("success"), **failure.columns("failure")}
+        parts.append(pd.DataFrame({"task": task, "method": methods, "buckets": int(here.sum()), **columns}))
+    names = ["task", "method", "buckets"]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=names)
+
+
+def bucket_table(
+    scores: pd.DataFrame, *, protocol: str = "sound", metric: str | None = None, seed: int = 0
+) -> pd.DataFrame:
+    """Every bucket's mean with its interval: task, group, method, value, low, high, samples."""
+    chosen = select(scores, protocol, metric or PAIRS.get(protocol, ("",))[0])
+    buckets = bucket_means(chosen, method_order(chosen), seed=seed)
+    low, high = interval(buckets.replicates)
+    parts = [
+        buckets.index.assign(
+            method=name,
+            value=buckets.point[:, i],
+            low=low[:, i],
+            high=high[:, i],
+            samples=buckets.count[:, i],
+        )
+        for i, name in enumerate(buckets.methods)
+    ]
+    return pd.concat(parts, ignore_index=True)

@@ -69,6 +69,14 @@ class Run:
             self.scores, self.families, protocol=protocol, metric=metric, family=family, seed=seed
         )
 
+    def buckets(self, protocol: str = "sound", metric: str | None = None) -> pd.DataFrame:
+        """Every bucket's mean with its 95 % interval."""
+        table = leaderboards.bucket_table(self.scores, protocol=protocol, metric=metric)
+        scenes = {task["name"]: task["groups"] for task in self.manifest["tasks"]}
+        words = [scenes[t][str(g)] for t, g in zip(table["task"], table["group"], strict=True)]
+        table.insert(2, "scene", words)
+        return table
+
     def success_map(self, protocol: str = "published") -> pd.DataFrame:
         """Success and failure on every task, as in Figure 7 of the SMERF paper."""
         return leaderboards.success_map(self.scores, protocol=protocol)

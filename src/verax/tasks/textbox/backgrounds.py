@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -123,7 +124,10 @@ def _cached(folder: Folder, canvas: tuple[int, int]) -> Tensor:
 
 
 def background(spec: str | Background) -> Background:
-    """Read ``"black"``, ``"noise"``, ``"noise:LOW-HIGH"`` or ``"folder:PATH"``."""
+    """Read ``"black"``, ``"noise"``, ``"noise:LOW-HIGH"`` or ``"folder:PATH"``.
+
+    A folder that is not found here is looked for under ``VERAX_DATA``.
+    """
     if not isinstance(spec, str):
         return spec
     kind, _, rest = spec.partition(":")
@@ -139,6 +143,7 @@ def background(spec: str | Background) -> Background:
             )
         return Noise(int(low), int(high))
     if kind == "folder" and rest:
-        return Folder(Path(rest).expanduser())
+        path, data = Path(rest).expanduser(), os.environ.get("VERAX_DATA")
+        return Folder(Path(data) / path if data and not path.exists() else path)
     known = ["black", "noise", "folder"]
     raise InvalidParameter(f"There is no background {spec!r}{suggestion(kind, known)}")
