@@ -269,7 +269,7 @@ def test_hostile_names_are_escaped(tmp_path):
     evil = "<script>alert(1)</script>"
     quote = '"><img src=http://evil.example/x onerror=alert(2)>'
     made = Made(
-        methods={evil: 0.8, quote: 0.3, "price $x^{": 0.2},
+        methods={evil: 0.8, quote: 0.3, "price $x^{$": 0.2},
         tasks={"<b>task</b>": "<i>family</i>"},
         name=evil,
         description="</title><script>alert(3)</script>",
@@ -335,20 +335,28 @@ def test_facts(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("level", "said", "unsaid"),
+    ("low", "skill", "high", "said"),
     [
-        (0.8, "better than the best control, input", "but that is"),
-        (0.5, "but that is not clearly better than the best control, input", "worse"),
-        (0.3, "but that is worse than the best control, input", "better"),
+        (0.01, 0.02, 0.03, ", better than the best control, input,"),
+        (-0.01, 0.02, 0.05, ", but that is not clearly better than the best control, input,"),
+        (-0.05, -0.02, 0.01, ", but that is not clearly better than the best control, input,"),
+        (-0.05, -0.02, -0.01, ", but that is worse than the best control, input,"),
     ],
 )
-def test_verdict_is_honest_about_the_control(tmp_path, level, said, unsaid):
-    made = Made(methods={"good": level, "bad": 0.1}, spread=0.1)
-    run = build(tmp_path / "run", replace(made, maps=False))
-    sentence = verdict(run.leaderboard(family="complex"), "complex", "sound")
-    assert "On complex tasks, good scores highest" in sentence
+def test_verdict_is_honest_about_the_control(tmp_path, low, skill, high, said):
+    board = build(tmp_path / "run", BARE).leaderboard(family="complex")
+    board.loc[board["method"] == "good", ["skill_low", "skill", "skill_high"]] = low, skill, high
+    sentence = verdict(board, "complex", "sound")
+    assert sentence.startswith("On complex tasks, good scores highest: 0.8")
     assert said in sentence
-    assert unsaid not in sentence
+    assert f"(skill {skill:.2f} [{low:.2f}, {high:.2f}])" in sentence
+
+
+def test_verdict_needs_no_references(tmp_path):
+    board = build(tmp_path / "run", BARE).leaderboard(family="complex")
+    board[["skill_low", "skill", "skill_high"]] = np.nan
+    assert "control" not in verdict(board, "complex", "sound")
+    assert verdict(None, "complex", "sound") == "On complex tasks no method could be ranked."
 
 
 def test_page_opens_with_the_verdict_on_complex_tasks(plain, page):
@@ -366,15 +374,16 @@ def test_verdict_names_methods_that_cannot_be_told_apart(tmp_path):
 
 
 def test_disagreements_of_the_protocols_are_named(tmp_path):
-    methods = {"a": 0.9, "b": 0.8, "c": 0.7}
-    swapped = Made(methods, {"a": 0.3, "b": 0.4, "c": 0.45, "oracle": 0.45}, maps=False)
+    methods = {"a": 0.9, "b": 0.8, "c": 0.7, "d": 0.6, "e": 0.55}
+    paper = {"a": 0.3, "b": 0.4, "c": 0.45, "d": 0.1, "e": 0.2, "oracle": 0.45}
+    swapped = Made(methods, paper, maps=False)
     run = build(tmp_path / "run", swapped)
     boards = {
         (p, f): run.leaderboard(p, family=f) for p in ("sound", "published") for f in ("simple", "complex")
     }
     said = " ".join(disagreements(boards, run.scores, run.families))
     assert "a (rank 1 under sound, 3 under published) and c (rank 3 under sound, 1 under published)" in said
-    assert "b (rank" not in said
+    assert not re.search(r"[bde] \(rank", said)  # one rank is no disagreement
     assert "In 3 of 3 simple buckets even the oracle" in said
     agreeing = build(tmp_path / "other", Made(methods, maps=False))
     boards = {key: agreeing.leaderboard(key[0], family=key[1]) for key in boards}
@@ -601,10 +610,17 @@ def test_labels_fit_and_unknown_letters_do_not_warn(tmp_path):
     assert reports.task_labels(["w/a", "v/a"]) == ["w/a", "v/a"]
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        build(tmp_path / "run", replace(ONE, methods={"方法 🙂": 0.8, "$\\frac{": 0.2})).report()
+        build(tmp_path / "run", replace(ONE, methods={"方法 🙂": 0.8, "$\\frac{$": 0.2})).report()
 
 
 def test_metrics_named_here_exist():
     for name in ("focus-share", "focus-share/normalised", "avoid-share", "other-share", "background-share"):
         assert METRICS.get(name).protocol == "sound"
     assert METRICS.get("pafl").protocol == METRICS.get("safl").protocol == "published"
+
+
+def test_certificates_and_provenance_are_shown(page):
+    text = text_of(page)
+    assert "world/hard net 0 1.000 needs 0.99 0.985 needs 0.97 1234 ✓ passed" in text
+    for fact in ("c0de" * 16, "ab" * 32, "steps = 7", "3.0 s (83.3 ms a map)", "torch 2.13", "device cpu"):
+        assert fact in text

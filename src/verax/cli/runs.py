@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich import box
 from rich.markup import escape
 from rich.table import Table
 
@@ -77,21 +78,16 @@ def report(
 
 
 def _table(title: str, board: pd.DataFrame) -> Table:
-    table = Table(title=title)
-    for name in ("rank", "method", "focus share", "95 % interval", "worst bucket", "skill", "95 % interval"):
-        table.add_column(name, justify="left" if name == "method" else "right")
+    table = Table(title=title, box=box.SIMPLE_HEAD)  # lines between columns would not fit 80 characters
+    table.add_column("", justify="right")
+    table.add_column("method", no_wrap=True)
+    for name in ("focus share", "worst bucket", "skill"):
+        table.add_column(name, justify="right", no_wrap=name != "worst bucket")
     for row in board.itertuples(index=False):
         reference = row.skill != row.skill  # NaN: controls and the oracle have no skill
-        skill = ("", "") if reference else (f"{row.skill:+.2f}", interval(row.skill_low, row.skill_high, 2))
-        rank = "" if reference else str(row.rank)
-        cells = (
-            rank,
-            row.method,
-            f"{row.value:.3f}",
-            interval(row.low, row.high),
-            f"{row.worst:.3f}",
-            *skill,
-        )
+        skill = "" if reference else f"{row.skill:+.2f} {interval(row.skill_low, row.skill_high, 2)}"
+        value = f"{row.value:.2f} {interval(row.low, row.high, 2)}"
+        cells = ("" if reference else row.rank, row.method, value, f"{row.worst:.2f}", skill)
         table.add_row(*(escape(str(cell)) for cell in cells), style="dim" if reference else "")
     return table
 
@@ -106,8 +102,8 @@ def show(run: Run) -> None:
             title = f"{name}: {family} reasonings ({buckets} buckets, sound protocol)"
             console.print(_table(escape(title), board))
         console.print(
-            "Skill: 0 is the best control that never looks at the network, 1 is the truth; "
-            "dim rows are controls and the oracle.",
+            "Means over buckets with 95 % intervals. Skill: 0 is the best control that never looks at the "
+            "network, 1 is the truth. Dim rows are controls and the oracle.",
             style="dim",
         )
     passed = sum(bool(c["passed"]) for c in manifest["certificates"])
@@ -116,7 +112,8 @@ def show(run: Run) -> None:
     console.print(
         f"{passed} of {count} networks certified; "
         f"{sum(w for _, w in wrong)} wrongly predicted images left out; "
-        f"computed in {manifest['seconds']:.0f} s on {manifest['hardware']['device']}."
+        f"computed in {manifest['seconds']:.0f} s on {manifest['hardware']['device']}, "
+        f"{manifest['reused_units']} of {len(manifest['units'])} units taken from the store."
     )
     if passed < count:
         names = ", ".join(c["task"] for c in manifest["certificates"] if not c["passed"])

@@ -108,25 +108,32 @@ def run(
     make_folder(target)
     kept = Store(make_folder(folder))
     start = time.perf_counter()
-    results, failures = _compute(plan, kept, where, quiet)
-    seconds = time.perf_counter() - start
-    _write(plan, target, results, failures, where, seconds, len(kept.damaged))
+    results, failures, reused = _compute(plan, kept, where, quiet)
+    facts = {
+        "failures": failures,
+        "reused_units": reused,
+        "damaged_entries": len(kept.damaged),
+        "seconds": time.perf_counter() - start,
+    }
+    _write(plan, target, results, where, facts)
     return Run(target)
 
 
 def _compute(
     plan: Plan, store: Store, device: torch.device, quiet: bool
-) -> tuple[dict[str, Result], list[dict[str, str]]]:
-    """The results of all units, from the store where they are there already."""
+) -> tuple[dict[str, Result], list[dict[str, str]], int]:
+    """The results of all units, the failures, and how many results were in the store already."""
     results: dict[str, Result] = {}
     failures: list[dict[str, str]] = []
     bench: Bench | None = None
+    reused = 0
     with progress.bar(hidden=quiet) as bar:
         row = bar.add_task(plan.study.name, total=len(plan.units))
         try:
             for unit in plan.units:
                 bar.update(row, description=unit.name)
                 result = store.read(unit.key)
+                reused += result is not None
                 if result is None:
                     if bench is None or bench.subject is not unit.subject:
                         bench = Bench(unit.subject, plan.study, device)
@@ -147,21 +154,17 @@ def _compute(
             )
             raise Interrupted(message) from stop
         bar.update(row, description=plan.study.name)
-    return results, failures
+    return results, failures, reused
 
 
 def _write(
-    plan: Plan,
-    target: Path,
-    results: dict[str, Result],
-    failures: list[dict[str, str]],
-    device: torch.device,
-    seconds: float,
-    damaged: int,
+    plan: Plan, target: Path, results: dict[str, Result], device: torch.device, facts: dict[str, Any]
 ) -> None:
     scored = [unit for unit in plan.units if unit.method is not None and unit.key in results]
     if not scored:
-        raise MethodFailed("No method gave a result: " + "; ".join(f["reason"] for f in failures[:3]))
+        raise MethodFailed(
+            "No method gave a result: " + "; ".join(f["reason"] for f in facts["failures"][:3])
+        )
     table = pd.concat([long_table(unit, results[unit.key]) for unit in scored], ignore_index=True)
     for column in ("task", "network", "method", "protocol", "metric"):
         table[column] = table[column].astype("category")
@@ -170,7 +173,7 @@ def _write(
     write_atomically(target / SCORES, buffer.getvalue())
     write_atomically(target / MAPS, save_tensors({_name(u): results[u.key].maps["maps"] for u in scored}))
     write_atomically(target / CASES, save_tensors(_pictured(plan)))
-    text = json.dumps(_manifest(plan, results, failures, device, seconds, damaged), indent=2)
+    text = json.dumps({**_manifest(plan, results, device), **facts}, indent=2)
     write_atomically(target / MANIFEST, (text + "\n").encode())
 
 
@@ -192,14 +195,7 @@ def _pictured(plan: Plan) -> dict[str, Tensor]:
     return tensors
 
 
-def _manifest(
-    plan: Plan,
-    results: dict[str, Result],
-    failures: list[dict[str, str]],
-    device: torch.device,
-    seconds: float,
-    damaged: int,
-) -> dict[str, Any]:
+def _manifest(plan: Plan, results: dict[str, Result], device: torch.device) -> dict[str, Any]:
     packages = ("torch", "numpy", "pandas", "pyarrow", "safetensors", "scipy", "matplotlib")
     seen = {subject.task.name: subject.task for subject in plan.subjects}
     return {
@@ -260,9 +256,6 @@ def _manifest(
             for u in plan.units
             if u.key in results
         ],
-        "failures": failures,
-        "damaged_entries": damaged,
-        "seconds": seconds,
     }
 
 
