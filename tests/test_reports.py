@@ -171,6 +171,7 @@ def manifest_of(made: Made) -> dict:
             for task, method in made.failed
         ],
         "damaged_entries": 0,
+        "reused_units": 4,
         "seconds": 12.3,
     }
 
@@ -307,6 +308,24 @@ def test_table_shows_the_numbers_of_the_leaderboard(plain, page, protocol):
             assert row[5] == str(expected["degenerate"])
 
 
+def test_success_table_shows_the_numbers_of_the_success_map(plain, page):
+    section = page.partition('<section id="success">')[2].partition('<section id="shares">')[0]
+    tables = re.findall(r"<tbody>(.*?)</tbody>", section, re.S)
+    for table, protocol in zip(tables, ("sound", "published"), strict=True):
+        expected = plain.success_map(protocol).set_index(["task", "method"])
+        rows = [
+            re.findall(r"<td.*?>(.*?)</td>", row, re.S) for row in re.findall(r"<tr>.*?</tr>", table, re.S)
+        ]
+        assert len(rows) == len(expected)
+        for row in rows:
+            wanted = expected.loc[(text_of(row[0]), text_of(row[1]))]
+            for cell, name in ((row[3], "success"), (row[4], "failure")):
+                found = [float(x) for x in re.findall(r"\d+\.\d+", text_of(cell))]
+                assert found == pytest.approx(
+                    [wanted[name + end] for end in ("", "_low", "_high")], abs=5.01e-3
+                )
+
+
 def test_references_are_marked_and_have_no_rank(page):
     rows = re.findall(r'<tr class="(\w+)"><td class="number">(\d*)</td><th scope="row">(\w+)', page)
     kinds = {method: (kind, rank) for kind, rank, method in rows}
@@ -327,6 +346,7 @@ def test_facts(tmp_path):
         "samples the network got wrong 2",
         "failures 0",
         "seconds of computing 12",
+        "units taken from the store 4 of 10",
     ):
         assert fact in text
 

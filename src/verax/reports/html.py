@@ -248,7 +248,7 @@ def _success(digest: Digest, album: figures.Album) -> list[dict[str, Any]]:
             row = found[task, method]
             known = (task, method) not in missing
             text = number(row["success"], row["success_low"], row["success_high"], 2) if known else "–"
-            failure = f"{row['failure']:.2f}" if known else "–"
+            failure = number(row["failure"], row["failure_low"], row["failure_high"], 2) if known else "–"
             rows.append(
                 {
                     "task": task,
@@ -330,6 +330,7 @@ def _facts(digest: Digest) -> list[tuple[str, str]]:
         ("degenerate maps of methods, all samples", str(degenerate)),
         ("failures", str(len(manifest["failures"]))),
         ("seconds of computing", f"{manifest['seconds']:.0f}"),
+        ("units taken from the store", f"{manifest.get('reused_units', 0)} of {len(manifest['units'])}"),
     ]
 
 
