@@ -193,6 +193,7 @@ def build(folder: Path, made: Made | None = None) -> Run:
         cases[f"{task}|inputs"] = (focus | avoid).to(torch.uint8)[:, None].repeat(1, 3, 1, 1) * 255
         cases[f"{task}|focus"], cases[f"{task}|avoid"] = focus.clone(), avoid.clone()
         cases[f"{task}|group"] = torch.tensor(made.groups)
+        cases[f"{task}|ids"] = torch.tensor(made.groups) * 10**9
         for method in (*made.methods, *REFERENCES):
             if (task, method) not in made.failed:
                 values = torch.from_numpy(rng.uniform(-1, 1, (count, SIZE, SIZE)))

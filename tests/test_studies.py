@@ -9,6 +9,7 @@ import torch
 import verax
 from verax.errors import (
     Interrupted,
+    InvalidInput,
     InvalidParameter,
     InvalidStudy,
     MethodFailed,
@@ -523,3 +524,26 @@ def test_folders_that_are_no_runs(tmp_path):
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(MissingFile, match="damaged"):
         repr(verax.Run(tmp_path))
+
+
+def test_a_method_that_failed_somewhere_has_no_rank_and_costs_nobody_a_bucket():
+    means = {"good": [0.9, 0.8], "half": [0.7, 0.7], "input": [0.5, 0.5], "oracle": [1.0, 1.0]}
+    table = scores(means, noise=0.01)
+    cut = table[~((table["method"] == "half") & (table["group"] == 2))]
+    board = leaderboards.leaderboard(cut, {"t/a": "simple"}).set_index("method")
+    whole = leaderboards.leaderboard(table, {"t/a": "simple"}).set_index("method")
+    assert board.loc["good"].drop("rank").equals(whole.loc["good"].drop("rank"))
+    assert board["rank"].dropna().to_dict() == {"good": 1}
+    assert np.isnan(board.loc["half", "value"])
+    nobody = cut[~((cut["method"] != "half") & (cut["group"] == 1))]
+    with pytest.raises(InvalidInput, match="every bucket"):
+        leaderboards.leaderboard(nobody, {"t/a": "simple"})
+
+
+def test_two_metrics_of_the_same_samples_share_their_draws():
+    table = scores({"a": [0.5, 0.6]})
+    one = statistics.bucket_means(table, ("a",))
+    two = statistics.bucket_means(table.assign(value=1 - table["value"]), ("a",))
+    np.testing.assert_allclose(one.replicates, 1 - two.replicates)
+    part = statistics.bucket_means(table[table["group"] == 2], ("a",))
+    np.testing.assert_array_equal(part.replicates[:, 0], one.replicates[:, 1])

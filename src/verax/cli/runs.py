@@ -12,7 +12,7 @@ from rich.table import Table
 
 from verax import progress
 from verax.cli.console import console, interval
-from verax.errors import Interrupted
+from verax.errors import Interrupted, InvalidParameter, VeraxError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,10 +24,20 @@ def _names(text: str | None) -> list[str] | None:
     return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
 
 
+def _numbers(text: str | None) -> list[int] | None:
+    try:
+        return None if text is None else [int(word) for word in text.split(",") if word.strip()]
+    except ValueError as error:
+        raise InvalidParameter(f"Seeds are whole numbers such as 0,1,2, not {text!r}.") from error
+
+
 def run(
     study: Annotated[str, typer.Argument(help="A study's name (verax list studies) or a TOML file.")],
     methods: Annotated[str | None, typer.Option(help="Only these methods: a,b,c.")] = None,
     tasks: Annotated[str | None, typer.Option(help="Only these tasks: a,b,c.")] = None,
+    networks: Annotated[str | None, typer.Option(help="Only these networks: a,b.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Training seeds of the networks: 0,1,2.")] = None,
+    protocols: Annotated[str | None, typer.Option(help="sound, published or both.")] = None,
     samples: Annotated[int | None, typer.Option(help="Images in each bucket.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the images and of random methods.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
@@ -46,6 +56,9 @@ def run(
             study,
             methods=_names(methods),
             tasks=_names(tasks),
+            networks=_names(networks),
+            seeds=_numbers(seeds),
+            protocols=_names(protocols),
             samples=samples,
             seed=seed,
             device=device,
@@ -88,6 +101,8 @@ def _table(title: str, board: pd.DataFrame) -> Table:
         skill = "" if reference else f"{row.skill:+.2f} {interval(row.skill_low, row.skill_high, 2)}"
         value = f"{row.value:.2f} {interval(row.low, row.high, 2)}"
         cells = ("" if reference else row.rank, row.method, value, f"{row.worst:.2f}", skill)
+        if row.value != row.value:
+            cells = ("", row.method, "incomplete: it failed somewhere", "", "")
         table.add_row(*(escape(str(cell)) for cell in cells), style="dim" if reference else "")
     return table
 
@@ -97,7 +112,11 @@ def show(run: Run) -> None:
     manifest = run.manifest
     if "sound" in manifest["study"]["protocols"]:
         for family in dict.fromkeys(run.families.values()):
-            board = run.leaderboard(family=family)
+            try:
+                board = run.leaderboard(family=family)
+            except VeraxError as error:
+                console.print(f"[red]{escape(family)}: {escape(str(error))}[/red]")
+                continue
             name, buckets = manifest["study"]["name"], board["buckets"][0]
             title = f"{name}: {family} reasonings ({buckets} buckets, sound protocol)"
             console.print(_table(escape(title), board))

@@ -97,9 +97,9 @@ def read_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise MissingFile(f"The weights {str(path)!r} cannot be read: {error.strerror}.") from error
+        raise MissingFile(f"The file {str(path)!r} cannot be read: {error.strerror}.") from error
     if expected is not None and hashlib.sha256(data).hexdigest() != expected:
-        raise WeightsError(f"The weights {path.name!r} are damaged: their SHA-256 is not the recorded one.")
+        raise WeightsError(f"The file {path.name!r} is damaged: its SHA-256 is not the recorded one.")
     try:
         return load_tensors(data)
     except SafetensorError as error:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
-import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 from scipy.ndimage import binary_dilation, binary_fill_holes
+from torch import Tensor
 
 from verax.errors import MissingFile, WeightsError
 from verax.reports import AVOID, FOCUS, short, style
@@ -33,7 +33,6 @@ _TILES = 500  # keeps the page small however many methods there are
 _LEVELS = 101  # odd, so that zero has a colour of its own
 _ZOOM = 5
 _LINE = 14  # tiles side by side in a figure
-_STRIDE = 10**9  # TextBox ids are group * stride + index
 
 
 @dataclass(frozen=True)
@@ -132,21 +131,16 @@ def select(focus: Mask, avoid: Mask, count: int) -> list[int]:
     return sorted(chosen)
 
 
-def first_samples(scores: pd.DataFrame, samples: int) -> dict[tuple[str, int], int]:
-    """(task, group) -> the id of the first sample, where it can be told.
-
-    A sample that the network got wrong may have left no row at all, so the smallest id seen is the first one
-    only where all samples were seen, or where it is the one that the numbering of TextBox starts with.
-    """
-    found = {}
-    seen = scores.groupby(["task", "group"], observed=True)["sample"].agg(["min", "nunique"])
-    for (task, group), row in seen.iterrows():
-        smallest, start = int(row["min"]), int(group) * _STRIDE
-        if row["nunique"] >= samples:
-            found[str(task), int(group)] = smallest
-        elif 0 <= smallest - start < samples:
-            found[str(task), int(group)] = start
-    return found
+def first_samples(cases: dict[str, Tensor]) -> dict[tuple[str, int], int]:
+    """(task, group) -> the id of the case behind its kept maps."""
+    return {
+        (name.removesuffix("|ids"), group): sample
+        for name, ids in cases.items()
+        if name.endswith("|ids")
+        for group, sample in zip(
+            cases[name.removesuffix("ids") + "group"].tolist(), ids.tolist(), strict=True
+        )
+    }
 
 
 def _scores(run: Run, protocol: str, firsts: dict[tuple[str, int], int]) -> dict[tuple[Any, ...], float]:
@@ -170,7 +164,7 @@ def panels(run: Run) -> list[Panel]:
         return []
     manifest = run.manifest
     protocol = next(name for name in PAIRS if name in set(run.scores["protocol"].astype(str)))
-    firsts = first_samples(run.scores, int(manifest["study"]["samples"]))
+    firsts = first_samples(cases)
     scores = _scores(run, protocol, firsts)
     methods = method_order(run.scores)
     tasks = [task for task in manifest["tasks"] if f"{task['name']}|inputs" in cases]
@@ -189,12 +183,11 @@ def panels(run: Run) -> list[Panel]:
         rows = []
         for place in select(focus, avoid, count):
             group = int(groups[place])
-            missing = "wrong" if (name, group) in firsts else "not known"
             tiles = []
             for method in methods:
                 stored = maps.get(f"{name}|{network}|{seed}|{method}")
                 value = scores.get((name, network, seed, group, method))
-                word = f"{value:.2f}" if value is not None else missing if focus[place].any() else "no focus"
+                word = f"{value:.2f}" if value is not None else "wrong" if focus[place].any() else "no focus"
                 if stored is None:
                     tiles.append(Tile(method, "failed", None))
                 else:

@@ -119,9 +119,9 @@ def command(study: Mapping[str, Any]) -> tuple[str, str]:
             if key == "methods":
                 plain = all(m["label"] == m["name"] and not m["parameters"] for m in value)
                 value = [m["name"] for m in value] if plain else None
-            listed = isinstance(value, list) and not any("," in entry for entry in value)
-            if key in ("methods", "tasks") and listed:
-                words += [f"--{key}", ",".join(value)]
+            listed = isinstance(value, list) and not any("," in str(entry) for entry in value)
+            if key in ("methods", "tasks", "networks", "seeds", "protocols") and listed:
+                words += [f"--{key}", ",".join(map(str, value))]
             elif key in ("samples", "seed"):
                 words += [f"--{key}", str(value)]
             else:
@@ -153,8 +153,8 @@ class Digest:
             for family in families:
                 try:
                     boards[protocol, family] = run.leaderboard(protocol, family=family)
-                except (VeraxError, ValueError):
-                    continue  # no bucket of this family has a score of every method
+                except VeraxError:
+                    continue  # every method failed somewhere in this family
         return cls(run, boards, protocols, families)
 
     @property
@@ -207,14 +207,12 @@ def _boards(digest: Digest, protocol: str, album: figures.Album) -> list[dict[st
             "figure": None,
         }
         if board is not None:
-            chosen = scores[(scores["protocol"] == protocol) & (scores["metric"] == PAIRS[protocol][0])]
-            chosen = chosen[chosen["task"].isin(tasks)]
-            total, used = len(chosen[["task", "group"]].drop_duplicates()), int(board["buckets"].iloc[0])
-            part["note"] = f"{used} buckets of {len(tasks)} {'task' if len(tasks) == 1 else 'tasks'}" + (
-                ""
-                if used == total
-                else f"; {total - used} more are left out because some method has no score there"
-            )
+            used = int(board["buckets"].iloc[0])
+            part["note"] = f"{used} buckets of {len(tasks)} {'task' if len(tasks) == 1 else 'tasks'}"
+            incomplete = board.loc[board["value"].isna(), "method"]
+            if len(incomplete):
+                part["note"] += f"; without a rank, because they failed somewhere: {', '.join(incomplete)}"
+            board = board.dropna(subset="value")
             chance = figures.chance_level(scores, tasks) if protocol == "sound" else None
             threshold = SUCCESS if protocol == "published" else None
             drawn = figures.leaderboard(board, figures.LABELS[protocol], chance=chance, threshold=threshold)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from verax.errors import InvalidParameter, UnknownName, suggestion
+from verax.errors import InvalidInput, InvalidParameter, UnknownName, suggestion
 from verax.methods import CONTROLS
 from verax.metrics import METRICS
 from verax.studies.statistics import Buckets, Floats, bucket_means, interval
@@ -86,10 +86,16 @@ class Standing:
         return {name: self.point, f"{name}_low": low, f"{name}_high": high}
 
 
-def defined(buckets: Buckets) -> Buckets:
-    """The buckets in which every method that was scored at all has a mean."""
-    scored = buckets.count.sum(0) > 0
-    return buckets.where(np.asarray((buckets.count[:, scored] > 0).all(axis=1)))
+def complete(buckets: Buckets) -> Buckets:
+    """All scored buckets, and the methods that have a mean in every one of them.
+
+    A method that failed somewhere cannot be ranked beside the others, and must not cost them a bucket.
+    """
+    scored = buckets.where(np.asarray((buckets.count > 0).any(axis=1)))
+    whole = np.asarray((scored.count > 0).all(axis=0))
+    if not len(scored.index) or not whole.any():
+        raise InvalidInput("No method has scores in every bucket, so none can be ranked.")
+    return scored.only(whole)
 
 
 def leaderboard(
@@ -113,7 +119,8 @@ def leaderboard(
 
     Returns:
         rank, method, value, low, high, worst, worst_low, worst_high, skill, skill_low, skill_high, control,
-        buckets, samples, degenerate; controls and the oracle have no rank.
+        buckets, samples, degenerate. Controls and the oracle have no rank; methods without scores in some
+        bucket (because they failed there) have neither rank nor numbers.
     """
     metric = metric or PAIRS.get(protocol, ("",))[0]
     chosen = select(scores, protocol, metric)
@@ -125,8 +132,9 @@ def leaderboard(
             )
         chosen = chosen[chosen["task"].astype(str).map(dict(families)) == family]
     higher = METRICS.get(metric).higher_is_better
-    methods = method_order(chosen)
-    buckets = defined(bucket_means(chosen, methods, seed=seed))
+    listed = method_order(chosen)
+    buckets = complete(bucket_means(chosen, listed, seed=seed))
+    methods = buckets.methods
     mean = Standing.mean(buckets)
     table = pd.DataFrame(
         {"method": methods, **mean.columns("value"), **Standing.worst(buckets, higher).columns("worst")}
@@ -143,12 +151,15 @@ def leaderboard(
         table["control"] = skill[1]
     reference = table["method"].isin([*CONTROLS, ORACLE])
     table.loc[reference, list(names)] = np.nan
-    table["buckets"] = len(buckets.index)
     table["samples"] = buckets.count.sum(0)
+    missing = pd.DataFrame({"method": [name for name in listed if name not in methods]})
+    table = pd.concat([table, missing], ignore_index=True) if len(missing) else table
+    table["buckets"] = len(buckets.index)
     counts = chosen.groupby("method", observed=True)["degenerate"].sum()
     table["degenerate"] = table["method"].map(counts).fillna(0).astype(int)
+    table["samples"] = table["samples"].fillna(0).astype(int)
     table = table.sort_values("value", ascending=not higher, kind="stable").reset_index(drop=True)
-    ranked = ~table["method"].isin([*CONTROLS, ORACLE])
+    ranked = ~table["method"].isin([*CONTROLS, ORACLE]) & table["value"].notna()
     table.insert(0, "rank", pd.array(ranked.cumsum().where(ranked), dtype="Int64"))
     return table
 
@@ -177,7 +188,9 @@ def success_map(scores: pd.DataFrame, *, protocol: str = "published", seed: int 
         success = Standing(methods, (a.point > SUCCESS).mean(0), (a.replicates > SUCCESS).mean(1))
         fails = (avoid.point[b] > a.point).mean(0)
         failure = Standing(methods, fails, (avoid.replicates[:, b] > a.replicates).mean(1))
+        known = (a.count > 0).all(0) & (avoid.count[b] > 0).all(0)
         columns = {**success.columns("success"), **failure.columns("failure")}
+        columns = {name: np.where(known, values, np.nan) for name, values in columns.items()}
         parts.append(pd.DataFrame({"task": task, "method": methods, "buckets": int(here.sum()), **columns}))
     names = ["task", "method", "buckets"]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=names)

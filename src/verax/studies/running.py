@@ -192,6 +192,7 @@ def _pictured(plan: Plan) -> dict[str, Tensor]:
         tensors[f"{task.name}|focus"] = cases.truth.focus.contiguous()
         tensors[f"{task.name}|avoid"] = cases.truth.avoid.contiguous()
         tensors[f"{task.name}|group"] = cases.group.contiguous()
+        tensors[f"{task.name}|ids"] = cases.ids.contiguous()
     return tensors
 
 

@@ -86,7 +86,7 @@ class Run:
         return read_tensors(self.folder / MAPS)
 
     def cases(self) -> dict[str, Tensor]:
-        """``task|inputs``, ``task|focus``, ``task|avoid``, ``task|group``: the case behind each kept map."""
+        """The case behind each map: ``task|inputs``, and likewise focus, avoid, group and ids."""
         return read_tensors(self.folder / CASES)
 
     def report(self) -> Path:

@@ -51,14 +51,12 @@ class Buckets:
         index = self.index[mask].reset_index(drop=True)
         return Buckets(index, self.methods, self.point[mask], self.replicates[:, mask], self.count[mask])
 
-    def column(self, method: str) -> int:
-        """Where a method is."""
-        return self.methods.index(method)
-
-
-def _weights(generator: np.random.Generator, n: int, replicates: int) -> Floats:
-    """How often each of `n` things is drawn, as shares: ``(R, n)``."""
-    return generator.multinomial(n, np.full(n, 1 / n), size=replicates) / n
+    def only(self, mask: NDArray[np.bool_]) -> Buckets:
+        """Some of the methods."""
+        methods = tuple(name for name, kept in zip(self.methods, mask, strict=True) if kept)
+        return Buckets(
+            self.index, methods, self.point[:, mask], self.replicates[:, :, mask], self.count[:, mask]
+        )
 
 
 def bucket_means(
@@ -73,11 +71,19 @@ def bucket_means(
         replicates: bootstrap draws.
         seed: of the draws.
     """
-    generator = np.random.default_rng(seeding.key("bootstrap", seed) & 0xFFFFFFFFFFFFFFFF)
+
+    def weights(n: int, *labels: object) -> Floats:
+        """How often each of `n` things is drawn, as shares ``(R, n)``; the same labels give the same draws.
+
+        So two metrics of the same samples are resampled alike, and their comparison is paired.
+        """
+        generator = np.random.default_rng(seeding.key("bootstrap", seed, *labels) & 0xFFFFFFFFFFFFFFFF)
+        return np.asarray(generator.multinomial(n, np.full(n, 1 / n), size=replicates) / n)
+
     rows, points, draws, counts = [], [], [], []
     for task, of_task in scores.groupby("task", sort=False, observed=True):
         runs = list(of_task.groupby(["network", "seed"], sort=False, observed=True))
-        run_weights = _weights(generator, len(runs), replicates)
+        run_weights = weights(len(runs), task)
         for group in sorted(of_task["group"].unique()):
             total = np.zeros((replicates, len(methods)))
             weight = np.zeros((replicates, len(methods)))
@@ -92,7 +98,7 @@ def bucket_means(
                     continue
                 known = np.isfinite(values)
                 filled = np.where(known, values, 0.0)
-                drawn = _weights(generator, len(values), replicates)
+                drawn = weights(len(values), task, group, position)
                 share = drawn @ known
                 with np.errstate(invalid="ignore", divide="ignore"):
                     mean = (drawn @ filled) / share
