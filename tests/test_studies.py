@@ -532,7 +532,8 @@ def test_a_method_that_failed_somewhere_has_no_rank_and_costs_nobody_a_bucket():
     cut = table[~((table["method"] == "half") & (table["group"] == 2))]
     board = leaderboards.leaderboard(cut, {"t/a": "simple"}).set_index("method")
     whole = leaderboards.leaderboard(table, {"t/a": "simple"}).set_index("method")
-    assert board.loc["good"].drop("rank").equals(whole.loc["good"].drop("rank"))
+    for column in ("value", "low", "high", "worst", "skill", "buckets", "samples"):
+        assert board.loc["good", column] == pytest.approx(whole.loc["good", column], rel=1e-12)
     assert board["rank"].dropna().to_dict() == {"good": 1}
     assert np.isnan(board.loc["half", "value"])
     nobody = cut[~((cut["method"] != "half") & (cut["group"] == 1))]
