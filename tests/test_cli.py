@@ -92,7 +92,7 @@ def test_certify_says_no_with_exit_code_1(verax):
         ([*SMALL[:-1], "0"], "samples"),
         ([*SMALL, "--seed", "-3"], "seed"),
         ([*SMALL, "--device", "cuda:77"], "cuda:77"),
-        ([*SMALL, "--device", "gpu"], "no device named"),
+        ([*SMALL, "--device", "gpu"], "did you mean 'cuda'"),
         ([*SMALL, "--methods", ""], "methods"),
         (["list", "metrix"], "did you mean 'metrics'"),
         (["certify", "textbox/complex-cr2", "--network", "cnn9"], "no network named"),

@@ -332,15 +332,28 @@ def test_own_methods(data):
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (lambda m, x, t: x[:, 0], "must return the shape"),
+        (lambda m, x, t: x[:, 0, 0], "must return the shape"),
         (lambda m, x, t: "map", "must return a tensor"),
         (lambda m, x, t: 1 / 0, "ZeroDivisionError"),
-        (lambda m, x: x, "TypeError"),
     ],
 )
 def test_methods_that_misbehave(function, words, data):
     with pytest.raises(MethodFailed, match=words):
         verax.explain(Module(), data[0], data[1], method=function)
+
+
+def test_one_map_for_all_channels_is_enough(data):
+    inputs, targets = data
+    for function in (lambda m, x, t: x[:, 0], lambda m, x, t: x[:, :1]):
+        maps = verax.explain(Module(), inputs, targets, method=function)
+        assert torch.equal(maps, inputs[:, :1].expand_as(inputs))
+
+
+@pytest.mark.parametrize("function", [lambda model: 1, lambda model, inputs, targets, extra: 1])
+def test_methods_must_be_callable_as_promised(function):
+    with pytest.raises(InvalidParameter, match=r"\(model, inputs, targets\)"):
+        verax.method("test-signature")(function)
+    assert "test-signature" not in METHODS
 
 
 def test_bad_input(data):
@@ -366,6 +379,8 @@ def test_bad_input(data):
         (dict(method="smoothgrad", samples=0), InvalidParameter, "sample"),
         (dict(model=lambda x: x), InvalidInput, "torch.nn.Module"),
         (dict(model=nn.Identity()), InvalidInput, "samples"),
+        (dict(inputs=inputs[0]), InvalidInput, "cannot run on inputs of shape"),
+        (dict(method="occlusion", window="wide"), InvalidParameter, "must be int"),
     ]
     for change, error, words in cases:
         with pytest.raises(error, match=words):

@@ -31,7 +31,7 @@ def test_recipes_are_the_published_ones():
         10,
     )
     with pytest.raises(InvalidParameter, match="did you mean 'fast'"):
-        train(verax.task("textbox/simple-fr"), how="fsat")
+        train(verax.task("textbox/simple-fr"), recipe="fsat")
 
 
 def test_training_batches_are_balanced_fresh_and_deterministic():
@@ -51,8 +51,8 @@ def test_training_batches_are_balanced_fresh_and_deterministic():
 def test_training_is_deterministic_and_learns():
     task = verax.task("textbox/simple-fr")
     seen = []
-    one = train(task, "cnn3", how=TINY, groups=[1, 12], device="cpu", watch=seen.append)
-    two = train(task, "cnn3", how=TINY, groups=[1, 12], device="cpu")
+    one = train(task, "cnn3", recipe=TINY, groups=[1, 12], device="cpu", watch=seen.append)
+    two = train(task, "cnn3", recipe=TINY, groups=[1, 12], device="cpu")
     for a, b in zip(one.model.parameters(), two.model.parameters(), strict=True):
         assert torch.equal(a, b)
     assert one.worst == 1.0
@@ -67,9 +67,11 @@ def test_training_stops_early_once_it_is_certified(monkeypatch):
 
     monkeypatch.setattr(training, "_good_enough", lambda *a, **k: True)
     many = Recipe(rate=1e-3, batch=64, epochs=5, scenes=64, cycle=False)
-    assert train(verax.task("textbox/simple-fr"), "cnn3", how=many, groups=[1, 12], device="cpu").epochs == 1
+    assert (
+        train(verax.task("textbox/simple-fr"), "cnn3", recipe=many, groups=[1, 12], device="cpu").epochs == 1
+    )
     long = train(
-        verax.task("textbox/simple-fr"), "cnn3", how=many, groups=[1, 12], device="cpu", early_stop=False
+        verax.task("textbox/simple-fr"), "cnn3", recipe=many, groups=[1, 12], device="cpu", early_stop=False
     )
     assert long.epochs == 5
 
@@ -111,7 +113,7 @@ def test_a_network_of_another_setting_fails(trained_on, asked_for):
 
 def test_a_confounded_network_fails_although_it_is_accurate_where_it_was_trained():
     task = verax.task("textbox/simple-fr")
-    model = train(task, "cnn3", how=TINY, groups=[1, 12], device="cpu").model
+    model = train(task, "cnn3", recipe=TINY, groups=[1, 12], device="cpu").model
     trained = task.cases(group=[1, 12], n=200)
     assert (predictions(model, trained.inputs) == trained.targets).double().mean() >= 0.99
     certificate = verax.certify(model, task, n=30)
@@ -231,18 +233,33 @@ def test_missing_networks_say_how_to_get_them():
         task.network("cnn5")
     with pytest.raises(InvalidParameter, match="seed"):
         task.network("cnn4", seed=-1)
-    with pytest.raises(MissingFile, match="--renderer published"):
+    with pytest.raises(MissingFile, match=r"know 'sound' and 'black' only.*--renderer published"):
         verax.task("textbox/complex-cr1", renderer="published").network()
+    with pytest.raises(MissingFile, match="--background noise:0-150"):
+        verax.task("textbox/complex-cr1", background="noise").network()
 
 
 def test_trained_networks_are_kept_and_found(own_store):
     task = verax.task("textbox/simple-fr")
-    done = train(task, "cnn3", how=TINY, groups=[1, 12], device="cpu", half=True)
-    path = library.save(done, task, "cnn3", 5, "fast", "a command", own_store / "networks")
+    done = train(task, "cnn3", seed=5, recipe=TINY, groups=[1, 12], device="cpu", quiet=True)
+    path = done.save()
+    assert path.parent == own_store / "networks"
     model = task.network("cnn3", seed=5)
     assert not model.training
     for a, b in zip(model.parameters(), done.model.parameters(), strict=True):
         assert torch.equal(a, b)
     record = json.loads(path.with_suffix(".json").read_text())
-    assert record["command"] == "a command"
-    assert record["recipe"]["name"] == "fast"
+    assert record["command"].startswith("verax train textbox/simple-fr --network cnn3 --seed 5")
+    assert record["recipe"]["name"] == "own"
+    assert record["recipe"]["rate"] == TINY.rate
+
+
+def test_a_network_of_another_reasoning_is_not_taken_for_this_one():
+    first = verax.TextBox("own/world", "box1 -> 1; otherwise -> 0")
+    train(first, "cnn3", recipe=TINY, groups=[1, 12], device="cpu", quiet=True).save()
+    assert first.network("cnn3") is not None
+    second = verax.TextBox("own/world", "box2 -> 1; otherwise -> 0")
+    with pytest.raises(WeightsError, match="another reasoning"):
+        second.network("cnn3")
+    with pytest.raises(MissingFile, match=r"verax\.train\(task, 'cnn4', seed=0\)\.save\(\)"):
+        first.network("cnn4")

@@ -16,6 +16,7 @@ from verax.errors import (
     MissingFile,
     OutputError,
     UnknownName,
+    VeraxWarning,
 )
 from verax.methods import CONTROLS, METHODS
 from verax.metrics.scoring import metric_names
@@ -240,11 +241,14 @@ def test_a_method_that_fails_does_not_stop_the_others():
         raise ValueError("no idea")
 
     try:
-        run = verax.run(SMALL, quiet=True, methods=[broken, "gradient"])
+        with pytest.warns(VeraxWarning, match="no idea"):
+            run = verax.run(SMALL, quiet=True, methods=[broken, "gradient"])
+        assert len(run.failures) == 2
+        assert "2 failures" in repr(run)
         assert "gradient" in set(run.scores["method"])
         assert "broken" not in set(run.scores["method"])
         assert len(run.manifest["failures"]) == 2
-        assert "no idea" in run.manifest["failures"][0]["reason"]
+        assert "no idea (test_studies.py:" in run.failures[0]["reason"]
         assert run.report().is_file()
     finally:
         METHODS.unregister("broken")
@@ -297,10 +301,10 @@ def test_wrong_predictions_have_no_truth(impostor):
 
 def test_own_tasks_can_be_studied(own_store):
     task = verax.TextBox("own/either", "box1 or box2 -> 1; otherwise -> 0")
-    from verax.networks.training import Trained, initialise
+    from verax.networks.training import Recipe, Trained, initialise
 
-    raw = Trained(initialise("cnn3", 2, 0), None, 0, 0.0)
-    library.save(raw, task, "cnn3", 0, "fast", "none", own_store / "networks")
+    raw = Trained(initialise("cnn3", 2, 0), task, "cnn3", 0, "own", Recipe(1, 1, 1, 1, False), 1, 0.0, None)
+    raw.save()
     run = verax.run(SMALL, quiet=True, tasks=[task], networks=["cnn3"])
     assert run.families == {"own/either": "own"}
     assert not run.manifest["certificates"][0]["passed"]
@@ -398,6 +402,8 @@ def test_leaderboard_skill_and_ranks():
         leaderboards.leaderboard(table, {"t/a": "simple"}, family="simpel")
     with pytest.raises(UnknownName, match="focus-share"):
         leaderboards.leaderboard(table, {"t/a": "simple"}, metric="focus-shar")
+    with pytest.raises(UnknownName, match="belongs to the protocol 'published'"):
+        leaderboards.leaderboard(table, {"t/a": "simple"}, metric="piou")
     with pytest.raises(UnknownName, match="did you mean 'sound'"):
         leaderboards.leaderboard(table, {"t/a": "simple"}, protocol="sond")
 
@@ -458,11 +464,18 @@ def test_figure_7_counts_the_buckets_of_the_paper():
         ({"methods": ["gradient", "gradient"]}, InvalidStudy, "twice"),
         ({"protocols": ["loud"]}, UnknownName, "no protocol"),
         ({"samples": 0}, InvalidStudy, "samples"),
-        ({"samples": "many"}, InvalidStudy, "samples"),
+        ({"samples": "many"}, InvalidStudy, "samples must be a whole number"),
+        ({"samples": "10"}, InvalidStudy, "samples must be a whole number"),
+        ({"methods": [{"name": "integrated-gradients", "steps": 0}]}, InvalidParameter, "at least one step"),
+        ({"methods": [{"name": "integrated-gradients", "steps": "many"}]}, InvalidParameter, "must be int"),
+        ({"methods": [{"name": "integrated-gradients", "rule": "simpson"}]}, InvalidParameter, "quadrature"),
+        ({"methods": [{"name": "smoothgrad", "noise": float("nan")}]}, InvalidParameter, "must be float"),
+        ({"methods": [{"name": "gradient", "label": "oracle"}]}, InvalidStudy, "choose another"),
         ({"seed": -1}, InvalidStudy, "seed"),
         ({"seeds": [4]}, MissingFile, "verax train"),
         ({"name": "../evil"}, InvalidStudy, "name"),
         ({"taks": []}, InvalidStudy, "did you mean 'tasks'"),
+        ({"samples": 10**9}, InvalidStudy, "too large"),
         ({"renderer": "blender"}, UnknownName, "renderer"),
         ({"background": "pink"}, InvalidParameter, "background"),
     ],
@@ -497,6 +510,13 @@ def test_presets_are_valid(own_store):
     assert "smerf-quick" in spec.presets()
     for name in spec.presets():
         assert plan.compile_plan(spec.study(name), own_store).units
+
+
+def test_missing_keys_are_named():
+    with pytest.raises(InvalidStudy, match=r"'name' is missing; did you mean 'name' where it says 'nme'"):
+        spec.study({"nme": "x", "tasks": ["textbox/simple-fr"], "methods": ["gradient"]})
+    given = spec.study({"name": "x", "methods": ["gradient"]}, tasks=["textbox/simple-fr"])
+    assert given.tasks == ["textbox/simple-fr"]
 
 
 def test_places_that_cannot_be_written(tmp_path):

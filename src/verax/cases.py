@@ -52,6 +52,9 @@ class Truth:
 
         return cls(union(Role.FOCUS), union(Role.AVOID), objects, boxes, roles, tuple(names))
 
+    def __repr__(self) -> str:
+        return f"Truth({len(self.focus)} cases, objects {', '.join(self.names)})"
+
     def map(self, function: Callable[[Tensor], Tensor]) -> Truth:
         """Apply `function` to every tensor."""
         return join([self], lambda parts: function(parts[0]))
@@ -103,6 +106,10 @@ class Cases:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __repr__(self) -> str:
+        groups = ", ".join(map(str, torch.unique(self.group).tolist()))
+        return f"Cases({len(self)} of {self.task or 'no task'}, buckets {groups}, seed {self.seed})"
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Cases:
         """Apply `function` to every tensor."""

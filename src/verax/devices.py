@@ -16,7 +16,8 @@ def resolve(device: str | torch.device = "auto") -> torch.device:
     kind, _, index = device.partition(":")
     if kind not in ("cpu", "cuda", "mps") or (index and not index.isdigit()):
         known = ["auto", "cpu", "cuda", "mps"]
-        raise InvalidParameter(f"There is no device named {device!r}{suggestion(kind, known)}")
+        hint = "; did you mean 'cuda'?" if kind == "gpu" else suggestion(kind, known)
+        raise InvalidParameter(f"There is no device named {device!r}{hint}")
     available = {
         "cpu": 1,
         "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,

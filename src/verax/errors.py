@@ -87,9 +87,9 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     "; did you mean 'gradient'?"
     """
     names = sorted(known)
-    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.7)
     if near:
         return f"; did you mean {near[0]!r}?"
-    if len(names) <= 12:
+    if len(names) <= 20:
         return f"; known: {', '.join(names)}" if names else ""
     return f"; {len(names)} are known"

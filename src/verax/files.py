@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from verax.errors import OutputError
@@ -29,6 +31,19 @@ def make_folder(folder: Path) -> Path:
             f"Cannot write to the folder {str(folder)!r}: {error.strerror or error}."
         ) from error
     return folder
+
+
+@contextmanager
+def unless_empty(folder: Path) -> Iterator[None]:
+    """Take new, empty folders away again when the work inside fails before anything was written."""
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        yield
+    except BaseException:
+        for path in new:
+            with suppress(OSError):  # not empty: something was written, and stays
+                path.rmdir()
+        raise
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -49,45 +49,19 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Folder for the weights (default: the store).")] = None,
 ) -> None:
     """Train a network on fresh scenes, certify it and store it with its record."""
-    from verax.files import store_folder
     from verax.networks import NETWORKS, library, training
 
     network = NETWORKS.canonical(network)
-    training.recipe(recipe)
+    training.find_recipe(recipe)
     worlds = [_textbox(name, renderer, background) for name in tasks]
-    folder = out or store_folder() / "networks"
     failed = False
     for world in worlds:
-        with progress_bar() as bar:
-            row = bar.add_task(f"{world.name} {network}", total=None)
-
-            def watch(state: Any, bar: Any = bar, row: Any = row, name: str = world.name) -> None:
-                worst = "-" if state.worst is None else f"{state.worst:.3f}"
-                text = f"{name} {network} epoch {state.epoch}/{state.epochs}"
-                text += f" loss {state.loss:.4f} worst bucket {worst}"
-                bar.update(row, total=state.steps, completed=state.step, description=text)
-
-            done = training.train(
-                world,
-                network,
-                seed=seed,
-                how=recipe,
-                device=device,
-                early_stop=early_stop,
-                watch=watch,
-                half=True,
-            )
-        command = f"verax train {world.name} --network {network} --seed {seed} --recipe {recipe}"
-        command += ("" if early_stop else " --no-early-stop") + (
-            "" if renderer == "sound" else f" --renderer {renderer}"
-        )
-        command += "" if background == "black" else f" --background {background}"
-        path = library.save(done, world, network, seed, recipe, command, folder)
-        assert done.certificate is not None
+        done = training.train(world, network, seed=seed, recipe=recipe, device=device, early_stop=early_stop)
+        path = library.save(done, out)
         console.print(
             f"{done.certificate} after {done.epochs} epochs -> {path}", soft_wrap=True, markup=False
         )
-        failed |= not done.certificate.passed
+        failed |= done.certificate is None or not done.certificate.passed
     if failed:
         raise typer.Exit(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from rich.table import Table
 
 from verax import progress
 from verax.cli.console import console, interval
-from verax.errors import Interrupted, InvalidParameter, VeraxError
+from verax.errors import Interrupted, InvalidParameter, VeraxError, VeraxWarning
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,9 +38,16 @@ def run(
     tasks: Annotated[str | None, typer.Option(help="Only these tasks: a,b,c.")] = None,
     networks: Annotated[str | None, typer.Option(help="Only these networks: a,b.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Training seeds of the networks: 0,1,2.")] = None,
-    protocols: Annotated[str | None, typer.Option(help="sound, published or both.")] = None,
+    protocols: Annotated[str | None, typer.Option(help="sound, published, or sound,published.")] = None,
     samples: Annotated[int | None, typer.Option(help="Images in each bucket.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the images and of random methods.")] = None,
+    certify: Annotated[
+        int | None, typer.Option(help="Scenes in each bucket for the certificates; 0: none.")
+    ] = None,
+    renderer: Annotated[str | None, typer.Option(help="sound or published.")] = None,
+    background: Annotated[
+        str | None, typer.Option(help="black, noise, noise:LOW-HIGH or folder:PATH.")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="Folder of the run (default: runs/NAME-HASH).")] = None,
     store: Annotated[
@@ -52,20 +60,25 @@ def run(
     from verax.studies.running import run as execute
 
     try:
-        done = execute(
-            study,
-            methods=_names(methods),
-            tasks=_names(tasks),
-            networks=_names(networks),
-            seeds=_numbers(seeds),
-            protocols=_names(protocols),
-            samples=samples,
-            seed=seed,
-            device=device,
-            out=out,
-            store=store,
-            quiet=quiet,
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", VeraxWarning)  # failures are listed under the leaderboard
+            done = execute(
+                study,
+                methods=_names(methods),
+                tasks=_names(tasks),
+                networks=_names(networks),
+                seeds=_numbers(seeds),
+                protocols=_names(protocols),
+                samples=samples,
+                seed=seed,
+                certify=certify,
+                renderer=renderer,
+                background=background,
+                device=device,
+                out=out,
+                store=store,
+                quiet=quiet,
+            )
     except Interrupted as stop:
         typer.echo(f"verax: {stop}", err=True)
         raise typer.Exit(130) from stop
@@ -93,7 +106,7 @@ def report(
 def _table(title: str, board: pd.DataFrame) -> Table:
     table = Table(title=title, box=box.SIMPLE_HEAD)  # lines between columns would not fit 80 characters
     table.add_column("", justify="right")
-    table.add_column("method", no_wrap=True)
+    table.add_column("method", no_wrap=True, max_width=26, overflow="ellipsis")
     for name in ("focus share", "worst bucket", "skill"):
         table.add_column(name, justify="right", no_wrap=name != "worst bucket")
     for row in board.itertuples(index=False):

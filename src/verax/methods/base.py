@@ -67,7 +67,22 @@ class Method:
                 known = list(self.parameters)
                 have = suggestion(name, known) if known else "; it has none"
                 raise InvalidParameter(f"Method {self.name!r} has no parameter {name!r}{have}")
+            if name in self.parameters and not _same_type(given[name], self.parameters[name]):
+                kind = type(self.parameters[name]).__name__
+                value = given[name]
+                raise InvalidParameter(f"Parameter {name!r} of {self.name!r} must be {kind}, not {value!r}.")
         return {**self.parameters, **given}
+
+
+def _same_type(value: Any, default: Any) -> bool:
+    """Whether a plain value has the type of the default; anything goes where the default is not plain."""
+    if isinstance(default, bool) or isinstance(value, bool):
+        return isinstance(value, bool) == isinstance(default, bool) or default is None
+    if isinstance(default, float):
+        return not isinstance(value, str) and not (isinstance(value, float) and value != value)
+    if isinstance(default, int):
+        return isinstance(value, int)
+    return isinstance(value, str) if isinstance(default, str) else True
 
 
 METHODS: Registry[Method] = Registry("method", group="verax.methods")
@@ -81,6 +96,12 @@ def describe(name: str, function: Function, **facts: Any) -> Method:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return Method(name, function, **facts)
+    try:
+        inspect.signature(function).bind(None, None, None, **dict.fromkeys(set(SPECIAL) & set(parameters)))
+    except TypeError as error:
+        raise InvalidParameter(
+            f"Method {name!r} must be callable as (model, inputs, targets): {error}."
+        ) from error
     plain = {p.name: p.default for p in parameters.values() if p.default is not inspect.Parameter.empty}
     special = frozenset(SPECIAL) & frozenset(parameters)
     own = {k: v for k, v in plain.items() if k not in SPECIAL}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -91,11 +93,17 @@ def _call(chosen: Method, model: nn.Module, x: Tensor, y: Tensor, keywords: dict
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise MethodFailed(f"Method {chosen.name!r} failed with {reason}") from error
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(where.filename).name}:{where.lineno}"
+        raise MethodFailed(f"Method {chosen.name!r} failed with {reason} ({place})") from error
     if isinstance(maps, np.ndarray):
         maps = torch.from_numpy(maps)
     if not isinstance(maps, Tensor):
         raise MethodFailed(f"Method {chosen.name!r} must return a tensor, not {type(maps).__name__}.")
+    if x.ndim == 4 and maps.shape == (len(x), *x.shape[2:]):
+        maps = maps[:, None]
+    if x.ndim == 4 and maps.shape == (len(x), 1, *x.shape[2:]):  # one map for all channels, as CAMs have it
+        maps = maps.expand_as(x)
     if maps.shape != x.shape:
         got, want = tuple(maps.shape), tuple(x.shape)
         raise MethodFailed(f"Method {chosen.name!r} must return the shape of its inputs {want}, not {got}.")

@@ -104,6 +104,9 @@ class Certificate:
             "seed": self.seed,
         }
 
+    def __repr__(self) -> str:
+        return f"Certificate({self})"
+
     def __str__(self) -> str:
         verdict = "passes" if self.passed else "FAILS"
         return (

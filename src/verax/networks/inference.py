@@ -35,7 +35,14 @@ def outputs(model: nn.Module, inputs: Tensor, batch_size: int = 256) -> Tensor:
     """The model's outputs ``(N, classes)``, in eval mode, without gradients; a single output is one class."""
     device = device_of(model)
     with undisturbed(model), torch.inference_mode():
-        parts = [model(chunk.to(device)) for chunk in torch.split(inputs, batch_size)]
+        try:
+            parts = [model(chunk.to(device)) for chunk in torch.split(inputs, batch_size)]
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            reason = str(error).partition("\n")[0]
+            shape = tuple(inputs.shape)
+            raise InvalidInput(f"The network cannot run on inputs of shape {shape}: {reason}") from error
     for part in parts:
         if not isinstance(part, Tensor) or part.ndim not in (1, 2):
             what = f"shape {tuple(part.shape)}" if isinstance(part, Tensor) else type(part).__name__

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from verax.errors import InvalidParameter, MissingFile, WeightsError
 from verax.files import store_folder, write_atomically
 from verax.networks import NETWORKS
-from verax.networks.training import Trained, initialise, recipe
+from verax.networks.training import Trained, initialise
+from verax.tasks import is_builtin
 from verax.tasks.textbox.task import TextBox
 from verax.version import __version__
 
@@ -52,23 +53,37 @@ def weights_hash(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def save(
-    trained: Trained, task: TextBox, network: str, seed: int, how: str, command: str, folder: Path
-) -> Path:
+def command(trained: Trained) -> str:
+    """The command that trains such a network again, as far as the command line can say it."""
+    words = f"verax train {trained.task.name} --network {trained.network} --seed {trained.seed}"
+    words += f" --recipe {trained.recipe}"
+    words += "" if trained.epochs < trained.settings.epochs else " --no-early-stop"
+    return words + _options(trained.task)
+
+
+def _options(task: TextBox) -> str:
+    """The options of a command that name the renderer and the background of a task."""
+    words = "" if task.renderer.name == "sound" else f" --renderer {task.renderer.name}"
+    return words + ("" if task.background.spec == "black" else f" --background {task.background.spec}")
+
+
+def save(trained: Trained, folder: Path | None = None) -> Path:
     """Store a trained network in half precision with its record; gives the path of the weights."""
+    task = trained.task
     tensors = {k: v.detach().half().cpu().contiguous() for k, v in trained.model.state_dict().items()}
     data = save_tensors(tensors)
-    path = folder / f"{_stem(task, network, seed)}.safetensors"
+    where = folder if folder is not None else store_folder() / "networks"
+    path = where / f"{_stem(task, trained.network, trained.seed)}.safetensors"
     record: dict[str, Any] = {
         "task": task.name,
-        "network": network,
+        "network": trained.network,
         "classes": task.classes,
-        "seed": seed,
+        "seed": trained.seed,
         "renderer": task.renderer.name,
         "reasoning": str(task.reasoning),
-        "recipe": {"name": how, **asdict(recipe(how))},
+        "recipe": {"name": trained.recipe, **asdict(trained.settings)},
         "epochs": trained.epochs,
-        "command": command,
+        "command": command(trained),
         "versions": {"verax": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "sha256": hashlib.sha256(data).hexdigest(),
         "certificate": trained.certificate.summary() if trained.certificate else None,
@@ -118,6 +133,16 @@ def load(path: Path, network: str, classes: int, *, check: bool = True) -> nn.Mo
     return model.to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload, no-any-return]
 
 
+def check_fit(task: TextBox, path: Path) -> None:
+    """Refuse a network that was trained for another reasoning under the same name."""
+    known = record(path)
+    if known.get("reasoning", str(task.reasoning)) != str(task.reasoning):
+        raise WeightsError(
+            f"The network stored for {task.name} was trained for another reasoning "
+            f"({known['reasoning']}); train a new one or give the task another name."
+        )
+
+
 def find(task: TextBox, network: str, seed: int, store: Path | None = None) -> Path | None:
     """Where the weights of a network are: trained by the user, or shipped."""
     stem = _stem(task, network, seed)
@@ -134,12 +159,15 @@ def require(task: TextBox, name: str, seed: int, store: Path | None = None) -> P
         raise InvalidParameter(f"A seed is a whole number from 0, not {seed!r}.")
     path = find(task, name, seed, store)
     if path is None:
-        options = "" if task.renderer.name == "sound" else f" --renderer {task.renderer.name}"
-        options += "" if task.background.fingerprint == "black" else " --background ..."
+        kind = f" with renderer {task.renderer.name!r} and background {task.background.spec!r}"
+        kind = f"{kind} (shipped networks know 'sound' and 'black' only)" if _options(task) else ""
+        how = f"verax train {task.name} --network {name} --seed {seed}{_options(task)}"
+        if not is_builtin(task.name):
+            how = f"verax.train(task, {name!r}, seed={seed}).save()"
         raise MissingFile(
-            f"No network {name!r} with seed {seed} is stored for {task.name}; "
-            f"train one with: verax train {task.name} --network {name} --seed {seed}{options}"
+            f"No network {name!r} with seed {seed} is stored for {task.name}{kind}; train one: {how}"
         )
+    check_fit(task, path)
     return path
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from verax import devices, seeding
+from verax import devices, progress, registry, seeding
 from verax.errors import InvalidParameter, suggestion
 from verax.networks import NETWORKS
 from verax.networks.certificates import Certificate, Thresholds, certify
@@ -66,12 +68,12 @@ _EVALUATED = 200  # scenes in each bucket after every epoch
 _CHUNK = 64  # steps whose layouts are drawn together: placement is a loop, and small loops are slow on a GPU
 
 
-def recipe(name: str | Recipe) -> Recipe:
-    """The recipe called `name`."""
+def find_recipe(name: str | Recipe) -> Recipe:
+    """The recipe called `name`, or one's own as it is."""
     if isinstance(name, Recipe):
         return name
     if name not in RECIPES:
-        raise InvalidParameter(f"There is no recipe named {name!r}{suggestion(name, RECIPES)}")
+        raise InvalidParameter(f"There is no recipe named {name!r}{suggestion(str(name), RECIPES)}")
     return RECIPES[name]
 
 
@@ -120,12 +122,38 @@ def _worst_bucket(
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained network, its certificate (None for a subset of buckets) and how long it was trained."""
+    """A trained network and how it came about.
+
+    Attributes:
+        model: the network, in eval mode.
+        task: what it was trained on.
+        network: the architecture's name.
+        seed: the training seed.
+        recipe: the recipe's name ("own" for one's own).
+        settings: the recipe itself.
+        epochs: how many were needed.
+        worst: accuracy in the worst bucket after training.
+        certificate: None when it was trained on some of the buckets only.
+    """
 
     model: nn.Module
-    certificate: Certificate | None
+    task: TextBox
+    network: str
+    seed: int
+    recipe: str
+    settings: Recipe
     epochs: int
     worst: float
+    certificate: Certificate | None
+
+    def save(self) -> Path:
+        """Keep the network in the store, where ``task.network(...)`` and studies find it."""
+        # the library stands above the trainer, so its name is resolved when it is needed
+        return cast("Path", registry.load("verax.networks.library:save")(self))
+
+    def __repr__(self) -> str:
+        verdict = "not certified" if self.certificate is None else str(self.certificate)
+        return f"Trained({self.network} on {self.task.name}, {self.epochs} epochs; {verdict})"
 
 
 def train(
@@ -133,28 +161,51 @@ def train(
     network: str = "cnn4",
     *,
     seed: int = 0,
-    how: str | Recipe = "fast",
+    recipe: str | Recipe = "fast",
     groups: Sequence[int] | None = None,
     device: str | torch.device = "auto",
     early_stop: bool = True,
     watch: Watcher | None = None,
-    half: bool = False,
+    quiet: bool = False,
 ) -> Trained:
-    """Train `network` on `task`.
+    """Train `network` on `task`; ``.save()`` keeps the result for studies.
+
+    The weights are rounded to half precision, as they are stored, before the certificate is made.
 
     Args:
         task: where the scenes and labels come from.
         network: an architecture's name.
         seed: decides the first weights and every scene.
-        how: a recipe or its name.
+        recipe: "fast", "published" or a `Recipe`.
         groups: train on these buckets only (a confounded world); then no certificate is made.
         device: where to compute.
         early_stop: stop after the first epoch whose network passes its certificate with half of the
             permitted errors.
-        watch: called about every 20 steps, for progress bars.
-        half: round the weights to half precision, as shipped, before the certificate is made.
+        watch: called about every 20 steps, in place of the progress bar.
+        quiet: no progress bar.
     """
-    plan, where = recipe(how), devices.resolve(device)
+    plan, where = find_recipe(recipe), devices.resolve(device)
+    network = NETWORKS.canonical(network)
+    if watch is None:
+        with progress.bar(hidden=quiet) as bar:
+            row = bar.add_task(f"{task.name} {network}", total=None)
+
+            def shown(state: Progress) -> None:
+                worst = "-" if state.worst is None else f"{state.worst:.3f}"
+                text = f"{task.name} {network} epoch {state.epoch}/{state.epochs}"
+                text += f" loss {state.loss:.4f} worst bucket {worst}"
+                bar.update(row, total=state.steps, completed=state.step, description=text)
+
+            return train(
+                task,
+                network,
+                seed=seed,
+                recipe=recipe,
+                groups=groups,
+                device=device,
+                early_stop=early_stop,
+                watch=shown,
+            )
     chosen = task.check_groups(list(groups) if groups is not None else None)
     model = initialise(network, task.classes, seed).to(where)
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -180,18 +231,18 @@ def train(
         optimiser.step()
         if cycle is not None:
             cycle.step()
-        if watch is not None and (step % 20 == 0 or step == steps):
+        if step % 20 == 0 or step == steps:
             watch(Progress(epoch, plan.epochs, step, steps, float(loss.detach()), worst))
         if step % per_epoch == 0:
             worst = _worst_bucket(model, task, chosen, seed, where)
             if early_stop and _good_enough(model, task, worst, seed, whole=groups is None):
                 break
-    model.eval()
-    if half:
-        model = model.half().float()
+    model = model.eval().half().float()
     if groups is None:
         certificate = certify(model, task, n=500, seed=seeding.key("certify", seed))
-    return Trained(model, certificate, epoch, _worst_bucket(model, task, chosen, seed, where))
+    name = recipe if isinstance(recipe, str) else "own"
+    worst = _worst_bucket(model, task, chosen, seed, where)
+    return Trained(model, task, network, seed, name, plan, epoch, worst, certificate)
 
 
 def _good_enough(model: nn.Module, task: TextBox, worst: float, seed: int, *, whole: bool) -> bool:

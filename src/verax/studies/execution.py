@@ -46,6 +46,15 @@ class Bench:
         result.info["seconds"] = time.perf_counter() - start
         return result
 
+    def try_out(self, unit: Unit) -> None:
+        """Explain one case, for the errors that bad parameters raise."""
+        assert unit.method is not None
+        model, cases, predicted = self.load()
+        one, settings = slice(0, 1), dict(unit.parameters or {})
+        methods.explain(
+            model, cases.inputs[one], predicted[one], unit.method, truth=cases.truth[one], **settings
+        )
+
     def _certify(self) -> Result:
         model, _, _ = self.load()
         certificate = certify(model, self.subject.task, n=self.study.certify, seed=self.study.seed)

@@ -34,6 +34,11 @@ def select(scores: pd.DataFrame, protocol: str, metric: str) -> pd.DataFrame:
         if not known:
             have = sorted(scores["protocol"].astype(str).unique())
             raise UnknownName(f"This run has no protocol {protocol!r}{suggestion(protocol, have)}")
+        if metric in METRICS and METRICS.get(metric).protocol != protocol:
+            other = METRICS.get(metric).protocol
+            raise UnknownName(
+                f"The metric {metric!r} belongs to the protocol {other!r}, not to {protocol!r}."
+            )
         raise UnknownName(f"This run has no metric {metric!r} under {protocol!r}{suggestion(metric, known)}")
     return found
 
@@ -118,7 +123,7 @@ def leaderboard(
         seed: of the bootstrap.
 
     Returns:
-        rank, method, value, low, high, worst, worst_low, worst_high, skill, skill_low, skill_high, control,
+        rank, method, value, low, high, skill, skill_low, skill_high, control, worst, worst_low, worst_high,
         buckets, samples, degenerate. Controls and the oracle have no rank; methods without scores in some
         bucket (because they failed there) have neither rank nor numbers.
     """
@@ -161,7 +166,8 @@ def leaderboard(
     table = table.sort_values("value", ascending=not higher, kind="stable").reset_index(drop=True)
     ranked = ~table["method"].isin([*CONTROLS, ORACLE]) & table["value"].notna()
     table.insert(0, "rank", pd.array(ranked.cumsum().where(ranked), dtype="Int64"))
-    return table
+    order = ["rank", "method", "value", "low", "high", *names, "control", "worst", "worst_low", "worst_high"]
+    return table[[*order, "buckets", "samples", "degenerate"]]
 
 
 def success_map(scores: pd.DataFrame, *, protocol: str = "published", seed: int = 0) -> pd.DataFrame:

@@ -104,6 +104,11 @@ def with_references(study: Study) -> list[MethodSpec]:
     """The study's methods, and the controls and the oracle where they are missing."""
     present = {METHODS.canonical(method.name) for method in study.methods if not method.parameters}
     missing = [MethodSpec.model_validate(name) for name in REFERENCES if name not in present]
+    for spec in study.methods:
+        if spec.label in REFERENCES and (METHODS.canonical(spec.name) != spec.label or spec.parameters):
+            raise InvalidStudy(
+                f"The label {spec.label!r} belongs to a reference of every study; choose another."
+            )
     return [*study.methods, *missing]
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
@@ -21,8 +22,8 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from verax import devices, progress, tasks
-from verax.errors import Interrupted, MethodFailed
-from verax.files import make_folder, store_folder, write_atomically
+from verax.errors import Interrupted, MethodFailed, VeraxWarning
+from verax.files import make_folder, store_folder, unless_empty, write_atomically
 from verax.methods.base import Function, Method, method
 from verax.studies import plan as planning
 from verax.studies import spec as specs
@@ -70,6 +71,9 @@ def run(
     protocols: Sequence[str] | None = None,
     samples: int | None = None,
     seed: int | None = None,
+    certify: int | None = None,
+    renderer: str | None = None,
+    background: str | None = None,
     device: str = "auto",
     out: str | Path | None = None,
     store: str | Path | None = None,
@@ -86,13 +90,16 @@ def run(
         protocols: replaces its protocols.
         samples: cases in each bucket.
         seed: of cases and random methods.
+        certify: scenes in each bucket for the certificates; 0 leaves them out.
+        renderer: of TextBox tasks.
+        background: of TextBox tasks.
         device: where to compute.
         out: the run folder (default: ``runs/NAME-HASH``).
         store: where finished units are kept (default: ``VERAX_STORE`` or the user's cache folder).
         quiet: no progress bar.
     """
-    chosen = specs.override(
-        specs.study(study),
+    chosen = specs.study(
+        study,
         methods=_method_entries(methods),
         tasks=_task_entries(tasks),
         networks=list(networks) if networks is not None else None,
@@ -100,13 +107,21 @@ def run(
         protocols=list(protocols) if protocols is not None else None,
         samples=samples,
         seed=seed,
+        certify=certify,
+        renderer=renderer,
+        background=background,
     )
     where = devices.resolve(device)
     folder = store_folder(store)
     plan = planning.compile_plan(chosen, folder)
     target = Path(out).expanduser() if out else Path("runs") / f"{chosen.name}-{plan.key[:8]}"
+    with unless_empty(target):
+        return _run(plan, target, Store(make_folder(folder)), where, quiet)
+
+
+def _run(plan: Plan, target: Path, kept: Store, where: torch.device, quiet: bool) -> Run:
     make_folder(target)
-    kept = Store(make_folder(folder))
+    _probe(plan, where)
     start = time.perf_counter()
     results, failures, reused = _compute(plan, kept, where, quiet)
     facts = {
@@ -116,7 +131,23 @@ def run(
         "seconds": time.perf_counter() - start,
     }
     _write(plan, target, results, where, facts)
+    for failure in failures:
+        warnings.warn(f"{failure['unit']}: {failure['reason']}", VeraxWarning, stacklevel=3)
     return Run(target)
+
+
+def _probe(plan: Plan, device: torch.device) -> None:
+    """Try methods with given parameters on one sample, so that bad values are found before the work."""
+    first = plan.subjects[0]
+    given = {spec.label for spec in plan.study.methods if spec.parameters}
+    units = [u for u in plan.units if u.method is not None and u.label in given and u.subject is first]
+    if not units:
+        return
+    bench = Bench(first, plan.study.model_copy(update={"samples": 1}), device)
+    for unit in units:
+        assert unit.method is not None
+        if unit.method.builtin:
+            bench.try_out(unit)
 
 
 def _compute(

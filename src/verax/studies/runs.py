@@ -81,6 +81,11 @@ class Run:
         """Success and failure on every task, as in Figure 7 of the SMERF paper."""
         return leaderboards.success_map(self.scores, protocol=protocol)
 
+    @property
+    def failures(self) -> list[dict[str, str]]:
+        """What could not be computed, and why: unit, method, reason."""
+        return list(self.manifest["failures"])
+
     def maps(self) -> dict[str, Tensor]:
         """``task|network|seed|method`` -> one scaled map for each bucket ``(G, H, W)``."""
         return read_tensors(self.folder / MAPS)
@@ -96,4 +101,5 @@ class Run:
 
     def __repr__(self) -> str:
         study = self.manifest["study"]
-        return f"Run({study['name']!r}, {len(study['tasks'])} tasks, folder={str(self.folder)!r})"
+        failed = f", {len(self.failures)} failures" if self.failures else ""
+        return f"Run({study['name']!r}, {len(study['tasks'])} tasks{failed}, folder={str(self.folder)!r})"

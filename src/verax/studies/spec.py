@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,8 +36,8 @@ class MethodSpec(BaseModel):
         return value
 
 
-Count = Annotated[int, Field(ge=1, le=100_000)]
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Count = Annotated[int, Field(ge=1, le=100_000, strict=True)]
+Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 
 
 class Study(BaseModel):
@@ -69,7 +69,7 @@ class Study(BaseModel):
     protocols: Annotated[list[str], Field(min_length=1)] = ["sound", "published"]
     samples: Count = 20
     seed: Seed = 0
-    certify: Annotated[int, Field(ge=0, le=100_000)] = 50
+    certify: Annotated[int, Field(ge=0, le=100_000, strict=True)] = 50
     renderer: str = "sound"
     background: str = "black"
 
@@ -94,12 +94,30 @@ def presets() -> list[str]:
     return sorted(path.stem for path in PRESETS.glob("*.toml"))
 
 
-def _sentence(error: ValidationError) -> str:
+def _sentence(error: ValidationError, values: Mapping[str, Any]) -> str:
+    """The first fault in plain words; entries of lists are counted from 1, as people do."""
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"]) or "study"
-    if first["type"] == "extra_forbidden":
-        return f"{place!r} is not part of a study{suggestion(place, Study.model_fields)}"
-    return f"{place}: {first['msg']}"
+    parts = [str(part + 1) if isinstance(part, int) else part for part in first["loc"]]
+    place, limits = " ".join(parts) or "study", first.get("ctx", {})
+    match first["type"]:
+        case "extra_forbidden":
+            return f"{place!r} is not part of a study{suggestion(place, Study.model_fields)}"
+        case "missing":
+            unknown = [name for name in values if name not in Study.model_fields]
+            hint = f"; did you mean {place!r} where it says {unknown[0]!r}?" if unknown else ""
+            return f"{place!r} is missing{hint}"
+        case "greater_than_equal":
+            return f"{place} must be at least {limits['ge']}"
+        case "less_than_equal" | "less_than":
+            return f"{place} is too large"
+        case "too_short":
+            return f"the list of {place} is empty"
+        case "string_pattern_mismatch":
+            return f"{place} must be made of letters, digits, '.', '_' and '-' (64 at most)"
+        case "int_type" | "int_parsing":
+            return f"{place} must be a whole number"
+        case _:
+            return f"{place}: {first['msg'].removeprefix('Value error, ')}"
 
 
 def build(values: Mapping[str, Any], where: str) -> Study:
@@ -107,11 +125,11 @@ def build(values: Mapping[str, Any], where: str) -> Study:
     try:
         return Study.model_validate(dict(values))
     except ValidationError as error:
-        raise InvalidStudy(f"{where} is not a valid study: {_sentence(error)}") from error
+        raise InvalidStudy(f"{where} is not a valid study: {_sentence(error, values)}.") from error
 
 
-def read(path: Path) -> Study:
-    """A study from a TOML file."""
+def read(path: Path) -> dict[str, Any]:
+    """The values in a TOML file."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -119,34 +137,31 @@ def read(path: Path) -> Study:
     if len(data) > _MAX_BYTES:
         raise InvalidStudy(f"{str(path)!r} is too large to be a study.")
     try:
-        values = tomllib.loads(data.decode())
+        return tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidStudy(f"{str(path)!r} is not valid TOML: {error}.") from error
     except RecursionError as error:
         raise InvalidStudy(f"{str(path)!r} is not valid TOML: nested too deeply.") from error
-    return build(values, repr(str(path)))
 
 
-def study(source: str | Path | Mapping[str, Any] | Study) -> Study:
-    """A study from its name, a TOML file, a mapping, or as it is."""
+def _values(source: str | Path | Mapping[str, Any] | Study) -> tuple[dict[str, Any], str]:
+    """The plain values of a study, and where they come from in words."""
     if isinstance(source, Study):
-        return source
+        return source.model_dump(), "The study"
     if isinstance(source, Mapping):
-        return build(source, "The mapping")
+        return dict(source), "The mapping"
     if isinstance(source, Path) or source.endswith(".toml"):
-        return read(Path(source).expanduser())
+        return read(Path(source).expanduser()), repr(str(source))
     known = presets()
     if source not in known:
         raise UnknownName(
             f"There is no study named {source!r}{suggestion(source, known)} (a file must end in .toml)"
         )
-    return read(PRESETS / f"{source}.toml")
+    return read(PRESETS / f"{source}.toml"), repr(source)
 
 
-def override(given: Study, **changes: Any) -> Study:
-    """The same study with some values changed; None leaves a value as it is."""
+def study(source: str | Path | Mapping[str, Any] | Study, **changes: Any) -> Study:
+    """A study from its name, a TOML file, a mapping, or as it is, with `changes` that are not None."""
+    values, where = _values(source)
     kept = {name: value for name, value in changes.items() if value is not None}
-    for name, value in kept.items():
-        if isinstance(value, Sequence) and not isinstance(value, str) and not value:
-            raise InvalidStudy(f"The list of {name} is empty.")
-    return build({**given.model_dump(), **kept}, "The study with these options")
+    return build({**values, **kept}, f"{where} with these options" if kept else where)

@@ -9,7 +9,7 @@ from verax.registry import Registry
 from verax.tasks.base import Task
 from verax.tasks.textbox.settings import SETTINGS
 
-__all__ = ["TASKS", "Task", "register", "task"]
+__all__ = ["TASKS", "Task", "is_builtin", "register", "task"]
 
 
 class _Setting:
@@ -47,13 +47,18 @@ for _name in SETTINGS:
     TASKS.register(f"textbox/{_name}", _Setting(_name))
 
 
+def is_builtin(name: str) -> bool:
+    """Whether a task comes with a package, so that the command line can name it too."""
+    return name in TASKS and not isinstance(TASKS.get(name), _Own)
+
+
 def register(made: Task) -> str:
     """Make a task object known under its own name, so that studies can refer to it; gives the name."""
     if not isinstance(made, Task):
         raise InvalidParameter(
             f"A task must have the members of verax.tasks.Task; {type(made).__name__} has not."
         )
-    if made.name in TASKS and not isinstance(TASKS.get(made.name), _Own):
+    if is_builtin(made.name):
         raise InvalidParameter(f"{made.name!r} is a task of verax itself; choose another name.")
     TASKS.register(made.name, _Own(made), replace=True)
     return made.name

@@ -23,6 +23,11 @@ class Background(Protocol):
     """Draws ``(N, 3, H, W)`` float32 in [0, 1], one picture for each stream."""
 
     @property
+    def spec(self) -> str:
+        """How it is asked for, such as ``noise:0-150``."""
+        ...
+
+    @property
     def fingerprint(self) -> str:
         """What the pictures depend on, as text."""
         ...
@@ -36,6 +41,7 @@ class Background(Protocol):
 class Black:
     """Nothing at all."""
 
+    spec: str = "black"
     fingerprint: str = "black"
 
     def draw(self, streams: Streams, canvas: tuple[int, int]) -> Tensor:
@@ -55,9 +61,14 @@ class Noise:
             raise InvalidParameter(f"Noise levels run from 0 to 255, not {self.low}-{self.high}.")
 
     @property
+    def spec(self) -> str:
+        """How it is asked for."""
+        return f"noise:{self.low}-{self.high}"
+
+    @property
     def fingerprint(self) -> str:
         """What the pictures depend on, as text."""
-        return f"noise:{self.low}-{self.high}"
+        return self.spec
 
     def draw(self, streams: Streams, canvas: tuple[int, int]) -> Tensor:
         """One noise picture for each stream."""
@@ -84,6 +95,11 @@ class Folder:
         """The images, in an order that does not depend on the file system."""
         found = (p for p in self.path.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
         return sorted(found, key=lambda p: p.relative_to(self.path).as_posix())
+
+    @property
+    def spec(self) -> str:
+        """How it is asked for."""
+        return f"folder:{self.path}"
 
     @property
     def fingerprint(self) -> str:

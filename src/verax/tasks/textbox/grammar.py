@@ -128,13 +128,15 @@ class _Parser:
 
     def rule(self) -> tuple[Condition | None, int]:
         condition: Condition | None = None
+        wanted = "'and', 'or' or '->'"
         if self.peek().text == "otherwise":
             self.take()
+            wanted = "'->'"
         else:
             condition = self.either()
         arrow = self.take()
         if arrow.kind != "arrow":
-            raise self.fail(arrow, "'and', 'or' or '->'")
+            raise self.fail(arrow, wanted)
         label = self.take()
         if label.kind != "word" or not (label.text.isascii() and label.text.isdigit()):
             raise self.fail(label, "a label (a whole number from 0)")
@@ -196,8 +198,16 @@ class _Parser:
         return Has(kind.name, chosen if operator.text == "=" else frozenset({ABSENT, *present}) - chosen)
 
 
+_HABITS = {"==": "=", "=>": "->", "&&": "and", "&": "and", "||": "or", "|": "or", "!": "not"}
+_HABIT = re.compile(r"==|=>|&&?|\|\|?|!(?!=)")
+
+
 def parse(text: str, world: World) -> tuple[Rule, ...]:
     """Read the rules in `text`; a fault raises `ReasoningError` with its position."""
+    habit = _HABIT.search(text)
+    if habit is not None:
+        meant = _HABITS[habit.group()]
+        raise ReasoningError(f"Write {meant!r} instead of {habit.group()!r}", habit.start())
     rules: list[Rule] = []
     for match in re.finditer(r"[^;\n]+", text):
         part = match.group()

@@ -91,6 +91,9 @@ class TextBox:
         object.__setattr__(self, "_labels", labels)
         object.__setattr__(self, "_roles", roles)
 
+    def __repr__(self) -> str:
+        return f"TextBox({self.name!r}, {str(self.reasoning)!r})"
+
     @property
     def world(self) -> World:
         """The kinds of objects and the canvas."""
