@@ -283,6 +283,8 @@ def impostor(own_store):
     target.parent.mkdir()
     for suffix in (".safetensors", ".json"):
         shutil.copy(source.with_suffix(suffix), target.with_suffix(suffix))
+    forged = json.loads(target.with_suffix(".json").read_text()) | {"reasoning": str(task.reasoning)}
+    target.with_suffix(".json").write_text(json.dumps(forged))
     return task
 
 
