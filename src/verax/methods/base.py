@@ -21,7 +21,7 @@ Function = Callable[..., Tensor]
 F = TypeVar("F", bound=Function)
 
 SPECIAL = ("streams", "truth")
-FAMILIES = ("gradients", "cams", "perturbations", "controls", "references", "own")
+FAMILIES = ("gradients", "relevance", "references", "cams", "perturbations", "controls", "truth", "own")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Method:
     @property
     def model_free(self) -> bool:
         """Whether it never looks at the network: a control or a reference."""
-        return self.family in ("controls", "references")
+        return self.family in ("controls", "truth")
 
     def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """All parameters with their values; an unknown one is refused."""
