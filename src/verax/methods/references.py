@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
+from verax.engine.baselines import Baseline, baseline_of
 from verax.engine.multipliers import deeplift
 from verax.methods.base import builtin
 
@@ -14,9 +14,9 @@ _PAPER = "Shrikumar, Greenside and Kundaje, ICML 2017"
 @builtin(
     "deeplift-rescale", aliases=("DL-R",), family="references", paper=_PAPER, cost="2 forwards, 1 backward"
 )
-def deeplift_rescale(model: nn.Module, inputs: Tensor, targets: Tensor, baseline: float = 0.0) -> Tensor:
+def deeplift_rescale(model: nn.Module, inputs: Tensor, targets: Tensor, baseline: Baseline = 0.0) -> Tensor:
     """DeepLIFT, Rescale rule: contributions add up to the change of the output from the baseline."""
-    return deeplift(model, inputs, torch.full_like(inputs[:1], baseline), targets)
+    return deeplift(model, inputs, baseline_of(baseline, inputs), targets)
 
 
 @builtin(
@@ -27,7 +27,7 @@ def deeplift_rescale(model: nn.Module, inputs: Tensor, targets: Tensor, baseline
     cost="2 forwards, 1 backward with positive and negative parts apart",
 )
 def deeplift_reveal_cancel(
-    model: nn.Module, inputs: Tensor, targets: Tensor, baseline: float = 0.0
+    model: nn.Module, inputs: Tensor, targets: Tensor, baseline: Baseline = 0.0
 ) -> Tensor:
     """DeepLIFT, RevealCancel rule: positive and negative contributions are followed apart."""
-    return deeplift(model, inputs, torch.full_like(inputs[:1], baseline), targets, reveal_cancel=True)
+    return deeplift(model, inputs, baseline_of(baseline, inputs), targets, reveal_cancel=True)
