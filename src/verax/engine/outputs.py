@@ -40,11 +40,12 @@ class Explained(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """The chosen output."""
-        return OUTPUTS[self.output](self.inner(inputs))
+        result: Tensor = OUTPUTS[self.output](self.inner(inputs))
+        return result
 
     def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
         """The names of the network itself, so that layers are called as before."""
-        return self.inner.named_modules(*args, **kwargs)
+        yield from self.inner.named_modules(*args, **kwargs)
 
 
 def explained(model: nn.Module, output: str) -> nn.Module:
