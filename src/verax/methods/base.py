@@ -21,7 +21,18 @@ Function = Callable[..., Tensor]
 F = TypeVar("F", bound=Function)
 
 SPECIAL = ("streams", "truth")
-FAMILIES = ("gradients", "relevance", "references", "cams", "perturbations", "controls", "truth", "own")
+PEERS = ("captum", "zennit", "shap", "grad-cam")
+FAMILIES = (
+    "gradients",
+    "relevance",
+    "references",
+    "cams",
+    "perturbations",
+    "controls",
+    "truth",
+    "peers",
+    "own",
+)
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,9 @@ class Method:
         transfer: how the `published` protocol turns its maps into pictures (facts of the SMERF code).
         version: raise it when the maps change; results of own methods without a version are never reused.
         builtin: part of this package.
+        parameters: its own parameters and their defaults.
+        any_parameter: it takes parameters beyond those, as adapters of other libraries do.
+        special: which of `SPECIAL` it receives.
     """
 
     name: str
@@ -48,6 +62,7 @@ class Method:
     version: str | None = None
     builtin: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    any_parameter: bool = False
     special: frozenset[str] = frozenset()
 
     @property
@@ -63,14 +78,18 @@ class Method:
     def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """All parameters with their values; an unknown one is refused."""
         for name in given:
-            if name not in self.parameters:
+            if name not in self.parameters and not self.any_parameter:
                 known = list(self.parameters)
                 have = suggestion(name, known) if known else "; it has none"
                 raise InvalidParameter(f"Method {self.name!r} has no parameter {name!r}{have}")
         return {**self.parameters, **given}
 
 
-METHODS: Registry[Method] = Registry("method", group="verax.methods")
+METHODS: Registry[Method] = Registry(
+    "method",
+    group="verax.methods",
+    prefixes={name: f"verax.methods.adapters:{name.replace('-', '_')}" for name in PEERS},
+)
 
 
 def describe(name: str, function: Function, **facts: Any) -> Method:
