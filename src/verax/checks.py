@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from verax.cases import Truth
+from verax.cases import Role, Truth
 from verax.errors import VeraxError
 from verax.methods.base import Function, Method
 from verax.methods.explaining import as_method, explain
@@ -224,12 +224,9 @@ def check_metric(metric: Callable[[Tensor, Truth], Tensor]) -> Report:
         )
 
     def ties() -> Check:
-        flat = torch.zeros_like(maps)
-        here = metric(flat, truth)
-        there = metric(
-            flat.flip(3), truth.map(lambda t: t.flip(-1) if t.ndim >= 3 and t.shape[-1] == 64 else t)
-        )
-        return _same("breaks ties without regard to position", there, here)
+        flat = torch.zeros(1, *maps.shape[1:])
+        first, last = (metric(flat, _in_corners(place, size=maps.shape[-1])) for place in (0, 1))
+        return _same("breaks ties without regard to position", first, last)
 
     tests = {
         "gives one score for each sample": shape,
@@ -240,6 +237,18 @@ def check_metric(metric: Callable[[Tensor, Truth], Tensor]) -> Report:
     }
     name = getattr(metric, "__name__", type(metric).__name__)
     return Report(name, tuple(_guarded(word, test) for word, test in tests.items()))
+
+
+def _in_corners(place: int, size: int, side: int = 10) -> Truth:
+    """A focus box in the first or the last corner, and one to avoid in the other."""
+    low, high = (0, side), (size - side, size)
+    corners = (low, high) if place == 0 else (high, low)
+    objects = torch.zeros(1, 2, size, size, dtype=torch.bool)
+    for index, (start, stop) in enumerate(corners):
+        objects[0, index, start:stop, start:stop] = True
+    boxes = torch.tensor([[(*c, *c) for c in corners]])
+    roles = torch.tensor([[Role.FOCUS, Role.AVOID]], dtype=torch.int8)
+    return Truth.from_objects(objects, boxes, roles, ("focus", "avoid"))
 
 
 def _same(name: str, a: Tensor, b: Tensor) -> Check:
