@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from torch import Tensor
 
@@ -46,6 +46,7 @@ class Method:
         paper: where it comes from.
         cost: passes through the network for one sample, in words.
         transfer: how the `published` protocol turns its maps into pictures (facts of the SMERF code).
+        total: what a map promises to add up to: the output, or its change from the baseline.
         version: raise it when the maps change; results of own methods without a version are never reused.
         builtin: part of this package.
         parameters: its own parameters and their defaults.
@@ -59,6 +60,7 @@ class Method:
     paper: str = ""
     cost: str = ""
     transfer: str = "heat"
+    total: Literal["output", "change"] | None = None
     version: str | None = None
     builtin: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)

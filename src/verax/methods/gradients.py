@@ -99,6 +99,7 @@ def _nodes(rule: str, steps: int) -> tuple[np.ndarray, np.ndarray]:
     family="gradients",
     paper="Sundararajan, Taly and Yan, ICML 2017",
     cost="`steps` forwards and backwards",
+    total="change",
 )
 def integrated_gradients(
     model: nn.Module,

@@ -12,7 +12,12 @@ _PAPER = "Shrikumar, Greenside and Kundaje, ICML 2017"
 
 
 @builtin(
-    "deeplift-rescale", aliases=("DL-R",), family="references", paper=_PAPER, cost="2 forwards, 1 backward"
+    "deeplift-rescale",
+    aliases=("DL-R",),
+    family="references",
+    paper=_PAPER,
+    cost="2 forwards, 1 backward",
+    total="change",
 )
 def deeplift_rescale(model: nn.Module, inputs: Tensor, targets: Tensor, baseline: Baseline = 0.0) -> Tensor:
     """DeepLIFT, Rescale rule: contributions add up to the change of the output from the baseline."""
@@ -25,6 +30,7 @@ def deeplift_rescale(model: nn.Module, inputs: Tensor, targets: Tensor, baseline
     family="references",
     paper=_PAPER,
     cost="2 forwards, 1 backward with positive and negative parts apart",
+    total="change",
 )
 def deeplift_reveal_cancel(
     model: nn.Module, inputs: Tensor, targets: Tensor, baseline: Baseline = 0.0

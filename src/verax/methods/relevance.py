@@ -23,7 +23,7 @@ def _lrp(model: nn.Module, inputs: Tensor, targets: Tensor, composite: Composite
     return propagate(LRP(composite), model, inputs, targets, start="output")[0]
 
 
-@builtin("lrp-z", aliases=("LRP-z",), family="relevance", paper=_BACH, cost=_COST)
+@builtin("lrp-z", aliases=("LRP-z",), family="relevance", paper=_BACH, cost=_COST, total="output")
 def lrp_z(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     """Relevance shared in proportion to each input's contribution."""
     return _lrp(
@@ -31,28 +31,28 @@ def lrp_z(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     )
 
 
-@builtin("lrp-epsilon", aliases=("LRP-eps",), family="relevance", paper=_BACH, cost=_COST)
+@builtin("lrp-epsilon", aliases=("LRP-eps",), family="relevance", paper=_BACH, cost=_COST, total="output")
 def lrp_epsilon(model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: float = 1e-6) -> Tensor:
     """LRP-z with denominators moved away from zero by `epsilon` (the SMERF paper uses 1)."""
     rule = rules.epsilon(epsilon)
     return _lrp(model, inputs, targets, Composite(rule, rule))
 
 
-@builtin("lrp-gamma", family="relevance", paper=_OVERVIEW, cost="1 forward, 3 backwards")
+@builtin("lrp-gamma", family="relevance", paper=_OVERVIEW, cost="1 forward, 3 backwards", total="output")
 def lrp_gamma(model: nn.Module, inputs: Tensor, targets: Tensor, gamma: float = 0.25) -> Tensor:
     """LRP that favours positive contributions by a factor of 1 + `gamma`."""
     rule = rules.gamma(gamma)
     return _lrp(model, inputs, targets, Composite(rule, rule))
 
 
-@builtin("lrp-alpha1beta0", family="relevance", paper=_BACH, cost="1 forward, 2 backwards")
+@builtin("lrp-alpha1beta0", family="relevance", paper=_BACH, cost="1 forward, 2 backwards", total="output")
 def lrp_alpha1beta0(model: nn.Module, inputs: Tensor, targets: Tensor, bias: rules.Bias = "split") -> Tensor:
     """LRP through positive contributions alone."""
     rule = rules.alpha_beta(1, 0, bias=bias)
     return _lrp(model, inputs, targets, Composite(rule, rule))
 
 
-@builtin("lrp-alpha2beta1", family="relevance", paper=_BACH, cost="1 forward, 4 backwards")
+@builtin("lrp-alpha2beta1", family="relevance", paper=_BACH, cost="1 forward, 4 backwards", total="output")
 def lrp_alpha2beta1(model: nn.Module, inputs: Tensor, targets: Tensor, bias: rules.Bias = "split") -> Tensor:
     """LRP with positive contributions counted twice and negative ones once."""
     rule = rules.alpha_beta(2, 1, bias=bias)
@@ -65,7 +65,14 @@ def _preset(alpha: float, beta: float, epsilon: float, bias: rules.Bias) -> Comp
     )
 
 
-@builtin("lrp-a", aliases=("LRP-A",), family="relevance", paper=_OVERVIEW, cost="1 forward, 2 backwards")
+@builtin(
+    "lrp-a",
+    aliases=("LRP-A",),
+    family="relevance",
+    paper=_OVERVIEW,
+    cost="1 forward, 2 backwards",
+    total="output",
+)
 def lrp_a(
     model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: float = 1e-6, bias: rules.Bias = "split"
 ) -> Tensor:
@@ -73,7 +80,14 @@ def lrp_a(
     return _lrp(model, inputs, targets, _preset(1, 0, epsilon, bias))
 
 
-@builtin("lrp-b", aliases=("LRP-B",), family="relevance", paper=_OVERVIEW, cost="1 forward, 4 backwards")
+@builtin(
+    "lrp-b",
+    aliases=("LRP-B",),
+    family="relevance",
+    paper=_OVERVIEW,
+    cost="1 forward, 4 backwards",
+    total="output",
+)
 def lrp_b(
     model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: float = 1e-6, bias: rules.Bias = "split"
 ) -> Tensor:
