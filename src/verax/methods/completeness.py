@@ -42,7 +42,7 @@ def completeness_error(
     maps: Tensor,
     settings: Mapping[str, Any],
 ) -> Tensor | None:
-    """How far each map is from its promised total, relative to the total's size ``(N,)``; None without a promise.
+    """How far each map is from its promised total, relative to that total ``(N,)``; None without a promise.
 
     A total of zero (an empty picture) is compared with 1, so that the error stays a number.
     """
