@@ -11,6 +11,7 @@ from verax.version import __version__
 
 if TYPE_CHECKING:
     from verax.cases import Cases, Truth
+    from verax.checks import check_method, check_metric
     from verax.methods import Method, explain, method
     from verax.metrics.scoring import score
     from verax.networks.certificates import Certificate, certify
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from verax.tasks.textbox import Kind, Look, Reasoning, TextBox, World
 
 _WHERE = {
+    "check_method": "verax.checks",
+    "check_metric": "verax.checks",
     "Cases": "verax.cases",
     "Truth": "verax.cases",
     "Method": "verax.methods",
@@ -58,6 +61,8 @@ __all__ = [
     "World",
     "__version__",
     "certify",
+    "check_method",
+    "check_metric",
     "explain",
     "method",
     "run",

@@ -11,6 +11,8 @@ and leaves with exit code 2; from Python they can be caught together as `VeraxEr
 | `InvalidStudy` | a study file is missing, is not TOML, or says something impossible |
 | `ReasoningError` | a reasoning cannot be read or contradicts itself (with the position of the fault) |
 | `MethodFailed` | an attribution method raised an exception or returned something else than a map |
+| `UnsupportedOperation` | a rule-based method met an operation that its rule table does not know |
+| `MissingExtra` | an optional package is needed that is not installed (with the command to install it) |
 | `MissingFile` | a file or folder that was asked for is not there or cannot be read |
 | `OutputError` | results cannot be written where they were asked for |
 | `DeviceUnavailable` | a device was asked for that this machine does not have |
@@ -54,6 +56,14 @@ class ReasoningError(VeraxError, ValueError):
 
 class MethodFailed(VeraxError, RuntimeError):
     """An attribution method that raised, or returned something else than a map."""
+
+
+class UnsupportedOperation(VeraxError, RuntimeError):
+    """An operation of the network that a rule table does not know; nothing falls through silently."""
+
+
+class MissingExtra(VeraxError, ImportError):
+    """An optional package that is not installed."""
 
 
 class MissingFile(VeraxError, OSError):

@@ -28,8 +28,23 @@ def load(target: str) -> Any:
 class Registry(Generic[T]):
     """Names of one kind of thing, with lazy targets, aliases and entry points."""
 
-    def __init__(self, noun: str, targets: Mapping[str, str] | None = None, group: str | None = None) -> None:
+    def __init__(
+        self,
+        noun: str,
+        targets: Mapping[str, str] | None = None,
+        group: str | None = None,
+        prefixes: Mapping[str, str] | None = None,
+    ) -> None:
+        """An empty registry.
+
+        Args:
+            noun: what it holds, for messages.
+            targets: name -> ``"module:attribute"``.
+            group: entry-point group of other packages.
+            prefixes: prefix -> ``"module:function"`` that makes the thing called ``prefix:rest`` from rest.
+        """
         self.noun = noun
+        self._prefixes = dict(prefixes or {})
         self._group = group
         self._items: dict[str, T | str] = dict(targets or {})
         self._aliases: dict[str, str] = {}
@@ -62,6 +77,10 @@ class Registry(Generic[T]):
             return name
         if name in self._aliases:
             return self._aliases[name]
+        prefix, colon, rest = str(name).partition(":")
+        if colon and prefix in self._prefixes:
+            self._items[name] = load(self._prefixes[prefix])(rest)
+            return name
         known = [*self._items, *self._aliases]
         raise UnknownName(f"There is no {self.noun} named {str(name)!r}{suggestion(str(name), known)}")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from torch import Tensor
 
@@ -21,7 +21,18 @@ Function = Callable[..., Tensor]
 F = TypeVar("F", bound=Function)
 
 SPECIAL = ("streams", "truth")
-FAMILIES = ("gradients", "cams", "perturbations", "controls", "references", "own")
+PEERS = ("captum", "zennit", "shap", "grad-cam")
+FAMILIES = (
+    "gradients",
+    "relevance",
+    "references",
+    "cams",
+    "perturbations",
+    "controls",
+    "truth",
+    "peers",
+    "own",
+)
 
 
 @dataclass(frozen=True)
@@ -35,8 +46,12 @@ class Method:
         paper: where it comes from.
         cost: passes through the network for one sample, in words.
         transfer: how the `published` protocol turns its maps into pictures (facts of the SMERF code).
+        total: what a map promises to add up to: the output, or its change from the baseline.
         version: raise it when the maps change; results of own methods without a version are never reused.
         builtin: part of this package.
+        parameters: its own parameters and their defaults.
+        any_parameter: it takes parameters beyond those, as adapters of other libraries do.
+        special: which of `SPECIAL` it receives.
     """
 
     name: str
@@ -45,9 +60,11 @@ class Method:
     paper: str = ""
     cost: str = ""
     transfer: str = "heat"
+    total: Literal["output", "change"] | None = None
     version: str | None = None
     builtin: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    any_parameter: bool = False
     special: frozenset[str] = frozenset()
 
     @property
@@ -58,16 +75,17 @@ class Method:
     @property
     def model_free(self) -> bool:
         """Whether it never looks at the network: a control or a reference."""
-        return self.family in ("controls", "references")
+        return self.family in ("controls", "truth")
 
     def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """All parameters with their values; an unknown one is refused."""
         for name in given:
-            if name not in self.parameters:
+            if name not in self.parameters and not self.any_parameter:
                 known = list(self.parameters)
                 have = suggestion(name, known) if known else "; it has none"
                 raise InvalidParameter(f"Method {self.name!r} has no parameter {name!r}{have}")
-            if name in self.parameters and not _same_type(given[name], self.parameters[name]):
+            flexible = name not in self.parameters or name == "baseline"  # a number, a word or a tensor
+            if not flexible and not _same_type(given[name], self.parameters[name]):
                 kind = type(self.parameters[name]).__name__
                 value = given[name]
                 raise InvalidParameter(f"Parameter {name!r} of {self.name!r} must be {kind}, not {value!r}.")
@@ -85,7 +103,11 @@ def _same_type(value: Any, default: Any) -> bool:
     return isinstance(value, str) if isinstance(default, str) else True
 
 
-METHODS: Registry[Method] = Registry("method", group="verax.methods")
+METHODS: Registry[Method] = Registry(
+    "method",
+    group="verax.methods",
+    prefixes={name: f"verax.methods.adapters:{name.replace('-', '_')}" for name in PEERS},
+)
 
 
 def describe(name: str, function: Function, **facts: Any) -> Method:

@@ -52,7 +52,7 @@ def centre(model: nn.Module, inputs: Tensor, targets: Tensor, width: float = 0.2
     return bump.expand_as(inputs)
 
 
-@builtin("oracle", family="references", cost="none", transfer="plain")
+@builtin("oracle", family="truth", cost="none", transfer="plain")
 def oracle(model: nn.Module, inputs: Tensor, targets: Tensor, truth: Truth | None = None) -> Tensor:
     """The truth itself: the ceiling of every metric."""
     if truth is None:

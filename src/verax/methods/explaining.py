@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from verax.cases import Truth
+from verax.engine.outputs import explained
 from verax.errors import InvalidInput, InvalidParameter, MethodFailed, VeraxError
 from verax.methods.base import METHODS, Function, Method, describe
 from verax.networks.inference import device_of, outputs, undisturbed
@@ -120,6 +121,7 @@ def explain(
     seed: int = 0,
     ids: Tensor | None = None,
     truth: Truth | None = None,
+    output: str = "logit",
     **parameters: Any,
 ) -> Tensor:
     """Attributions of `model` for `inputs`: float32, shape and device of the inputs.
@@ -136,12 +138,14 @@ def explain(
         ids: which random stream each sample has (default: made from its values, so that the same picture
             has the same map in every batch).
         truth: what the reference `oracle` shows.
+        output: explain the "logit", the "probability", the "log-probability" or the "margin" over the others.
         **parameters: the method's own.
     """
     if not isinstance(model, nn.Module):
         raise InvalidInput(f"The model must be a torch.nn.Module, not {type(model).__name__}.")
     if not isinstance(batch_size, int) or batch_size < 1:
         raise InvalidParameter(f"batch_size must be a whole number from 1, not {batch_size!r}.")
+    model = explained(model, output)
     chosen = as_method(method)
     settings = chosen.settings(parameters)
     given = check_inputs(inputs)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from verax.engine import gradients as engine
+from verax.engine.baselines import Baseline, baseline_of
 from verax.errors import InvalidParameter, suggestion
 from verax.methods.base import builtin
 from verax.seeding import Streams
@@ -98,6 +99,7 @@ def _nodes(rule: str, steps: int) -> tuple[np.ndarray, np.ndarray]:
     family="gradients",
     paper="Sundararajan, Taly and Yan, ICML 2017",
     cost="`steps` forwards and backwards",
+    total="change",
 )
 def integrated_gradients(
     model: nn.Module,
@@ -105,7 +107,7 @@ def integrated_gradients(
     targets: Tensor,
     steps: int = 32,
     rule: str = "gauss-legendre",
-    baseline: float = 0.0,
+    baseline: Baseline = 0.0,
 ) -> Tensor:
     """Gradients integrated along the straight line from a baseline to the input, times the difference.
 
@@ -121,7 +123,7 @@ def integrated_gradients(
         raise InvalidParameter("Integrated gradients need at least one step.")
     places, weights = _nodes(rule, steps)
     along = torch.from_numpy(places).to(inputs)
-    start = torch.full_like(inputs, baseline)
+    start = baseline_of(baseline, inputs)
 
     def points(some: slice, part: slice) -> Tensor:
         kept, low = inputs[some, None], start[some, None]

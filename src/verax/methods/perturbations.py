@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from verax.engine.baselines import Baseline, baseline_of
 from verax.engine.masking import masked_outputs
 from verax.errors import InvalidInput, InvalidParameter
 from verax.methods.base import builtin
@@ -35,7 +36,7 @@ def occlusion(
     targets: Tensor,
     window: int = 8,
     stride: int = 4,
-    baseline: float = 0.0,
+    baseline: Baseline = 0.0,
 ) -> Tensor:
     """How far the output falls when a window is covered; overlapping windows are averaged.
 
@@ -55,7 +56,7 @@ def occlusion(
         )
     masks = windows(inputs.shape[2], inputs.shape[3], window, stride).to(inputs.device)
     uncovered = torch.ones_like(masks[:1])
-    fill = torch.full_like(inputs[:1], baseline)
+    fill = baseline_of(baseline, inputs)
     outputs = masked_outputs(model, inputs, targets, torch.cat([uncovered, masks]), fill)
     drop = outputs[:, :1] - outputs[:, 1:]
     covered = (~masks).flatten(1).to(drop)

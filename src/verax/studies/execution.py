@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from verax import methods, seeding
 from verax.cases import Cases
+from verax.methods.completeness import completeness_error
 from verax.metrics.scoring import score
 from verax.networks import library
 from verax.networks.certificates import certify
@@ -84,6 +85,11 @@ class Bench:
             "wrong": int((predicted != cases.targets).sum()),
             "degenerate": int(first["degenerate"].sum()),
         }
+        gap = completeness_error(
+            unit.method, model, cases.inputs, predicted, maps, dict(unit.parameters or {})
+        )
+        if gap is not None:
+            info["completeness_error"] = {"median": float(gap.median()), "largest": float(gap.max())}
         return Result(tables, {"maps": thumbnails(maps, cases)}, info)
 
 

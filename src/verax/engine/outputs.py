@@ -1,0 +1,55 @@
+"""Which output is explained: the logit itself, or something made of all logits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from verax.errors import InvalidParameter, suggestion
+
+
+def _margin(logits: Tensor) -> Tensor:
+    """Each output minus the largest of the others: ``(N, classes)``."""
+    if logits.shape[1] < 2:
+        return logits
+    best = logits.topk(2, dim=1)
+    own = torch.arange(logits.shape[1], device=logits.device) == best.indices[:, :1]
+    return logits - torch.where(own, best.values[:, 1:], best.values[:, :1])
+
+
+OUTPUTS = {
+    "logit": lambda logits: logits,
+    "probability": lambda logits: logits.softmax(1),
+    "log-probability": lambda logits: logits.log_softmax(1),
+    "margin": _margin,
+}
+"""Name -> function of the network's outputs ``(N, classes)``."""
+
+
+class Explained(nn.Module):
+    """A network whose outputs are probabilities, log-probabilities or margins."""
+
+    def __init__(self, inner: nn.Module, output: str) -> None:
+        super().__init__()
+        self.inner = inner
+        self.output = output
+        self.training = inner.training
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The chosen output."""
+        result: Tensor = OUTPUTS[self.output](self.inner(inputs))
+        return result
+
+    def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        """The names of the network itself, so that layers are called as before."""
+        yield from self.inner.named_modules(*args, **kwargs)
+
+
+def explained(model: nn.Module, output: str) -> nn.Module:
+    """The network with the output that is to be explained."""
+    if output not in OUTPUTS:
+        raise InvalidParameter(f"There is no output {output!r} to explain{suggestion(str(output), OUTPUTS)}")
+    return model if output == "logit" else Explained(model, output)

@@ -1,0 +1,98 @@
+"""Rules of layer-wise relevance propagation.
+
+A rule is a function (linear call, relevance of its output) -> relevance of its input. Bach et al., PLOS ONE
+2015; Montavon et al., "Layer-wise relevance propagation: an overview", 2019; Deep Taylor: Montavon et al.,
+Pattern Recognition 2017.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from verax.engine.linear import LinearCall, stabilise
+
+Rule = Callable[[LinearCall, Tensor], Tensor]
+Bias = Literal["split", "none", "innvestigate"]
+
+
+def adjoint() -> Rule:
+    """The transposed call: multipliers of linear layers; for pooling it shares uniformly."""
+    return lambda call, r: call.adjoint(r)
+
+
+def epsilon(eps: float = 1e-6) -> Rule:
+    """LRP-epsilon; ``eps=0`` is LRP-z. The bias takes its share."""
+    return lambda call, r: call.value * call.adjoint(r / stabilise(call.z.detach(), eps))
+
+
+def _signed(x: Tensor, positive: Tensor, negative: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Parts x+ w_positive + x- w_negative; the second is left out where x >= 0, which halves the cost."""
+    parts = [(x.clamp_min(0), positive)]
+    return [*parts, (x.clamp_max(0), negative)] if bool((x < 0).any()) else parts
+
+
+def alpha_beta(alpha: float = 2.0, beta: float = 1.0, eps: float = 1e-6, bias: Bias = "split") -> Rule:
+    """LRP-alpha-beta.
+
+    Args:
+        alpha: weight of what speaks for.
+        beta: weight of what speaks against; alpha - beta = 1 conserves relevance.
+        eps: stabiliser.
+        bias: "split" gives b+ and b- to their own denominators, "none" leaves it out (z+ of Deep Taylor),
+            "innvestigate" adds the whole bias to both, as iNNvestigate 1.x and 2.x do.
+    """
+
+    def rule(call: LinearCall, r: Tensor) -> Tensor:
+        x, w_pos, w_neg = call.value, call.weight.clamp_min(0), call.weight.clamp_max(0)
+        b_pos = b_neg = None if bias == "none" else call.bias
+        if bias == "split" and call.bias is not None:
+            b_pos, b_neg = call.bias.clamp_min(0), call.bias.clamp_max(0)
+        result = alpha * call.transport(r, _signed(x, w_pos, w_neg), b_pos, eps)
+        return result - beta * call.transport(r, _signed(x, w_neg, w_pos), b_neg, eps) if beta else result
+
+    return rule
+
+
+def gamma(gain: float = 0.25, eps: float = 1e-6) -> Rule:
+    """LRP-gamma for inputs of both signs; the original rule where x >= 0 and z > 0."""
+
+    def rule(call: LinearCall, r: Tensor) -> Tensor:
+        x, w, b, z = call.value, call.weight, call.bias, call.z.detach()
+        up, down = w + gain * w.clamp_min(0), w + gain * w.clamp_max(0)
+        b_up = b_down = None
+        if b is not None:
+            b_up, b_down = b + gain * b.clamp_min(0), b + gain * b.clamp_max(0)
+        result = call.transport(r * (z > 0), _signed(x, up, down), b_up, eps)
+        below = r * (z < 0)
+        if bool(below.any()):
+            result = result + call.transport(below, _signed(x, down, up), b_down, eps)
+        return result
+
+    return rule
+
+
+def flat(eps: float = 1e-6) -> Rule:
+    """Every input of a unit gets the same share."""
+    return lambda call, r: call.transport(
+        r, [(torch.ones_like(call.x), torch.ones_like(call.weight))], None, eps
+    )
+
+
+def w_square(eps: float = 1e-6) -> Rule:
+    """Shares proportional to squared weights (Deep Taylor without bounds)."""
+    return lambda call, r: call.transport(r, [(torch.ones_like(call.x), call.weight.square())], None, eps)
+
+
+def z_box(low: float | Tensor, high: float | Tensor, eps: float = 1e-6) -> Rule:
+    """The z^B rule for inputs that lie between `low` and `high` (Deep Taylor with bounds)."""
+
+    def rule(call: LinearCall, r: Tensor) -> Tensor:
+        x, w = call.value, call.weight
+        lo, hi = (torch.as_tensor(bound).to(x).expand_as(x) for bound in (low, high))
+        return call.transport(r, [(x, w), (lo, -w.clamp_min(0)), (hi, -w.clamp_max(0))], None, eps)
+
+    return rule
