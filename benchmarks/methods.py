@@ -51,7 +51,7 @@ def kernel_shap(label, model, x, y, size):
     """Kernel SHAP of 16 pictures with 64 segments and 100 coalitions; Captum as it comes and tuned."""
     shap = captum.KernelShap(model)
     shap.interpretable_model = LeastSquares()
-    known = dict(target=y, feature_mask=grid(x, size).labels, n_samples=100)
+    known = {"target": y, "feature_mask": grid(x, size).labels, "n_samples": 100}
 
     def ours():
         return verax.explain(model, x, y, method="kernel-shap", samples=100, size=size)
@@ -95,7 +95,7 @@ def main() -> None:
         ),
     }
     rows |= kernel_shap("TextBox, cnn4", model, x[-16:], y[-16:], 8)
-    torch.manual_seed(0)
+    torch.manual_seed(0)  # any weights will do: only the time counts
     small = nn.Sequential(
         nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.Conv2d(8, 16, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(784, 4)
     )

@@ -88,7 +88,11 @@ def kernel_values(game: Game, streams: Streams, pairs: int) -> Tensor:
     numbers = torch.arange(1, pairs + 1, device=active.device)
     # the last active player is always in the complement, so each pair is listed once
     everything = 2.0 ** (count - 1).to(torch.float64) - 1 <= pairs
-    chosen = torch.where(everything[:, None, None], _listed(numbers, active), _drawn(streams, pairs, active))
+    chosen = torch.zeros(len(active), pairs, active.shape[1], dtype=torch.bool, device=active.device)
+    if everything.any():
+        chosen = torch.where(everything[:, None, None], _listed(numbers, active), chosen)
+    if not everything.all():
+        chosen = torch.where(everything[:, None, None], chosen, _drawn(streams, pairs, active))
     size = chosen.sum(2)
     listed = (numbers < 2.0 ** (count[:, None] - 1).to(torch.float64)) * kernel(count[:, None], size)
     weights = torch.where(everything[:, None], listed, 1.0)

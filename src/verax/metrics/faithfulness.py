@@ -71,7 +71,8 @@ def removal_ranks(attributions: Tensor, inputs: Tensor, region: int = 1) -> Tens
     if region > 1:
         # whole numbers, in steps of 2**-40 of the largest, add up to the same in any order: equals stay equal
         power = torch.frexp(flat.abs().amax(1, keepdim=True)).exponent
-        steps = torch.ldexp(flat, 40 - power).round().to(torch.int64)
+        # the bound keeps the factor finite for maps that are zero but for rounding
+        steps = (flat * 2.0 ** (40 - power).clamp(max=1000).to(torch.float64)).round().to(torch.int64)
         zeros = torch.zeros(len(flat), cut.count, dtype=torch.int64, device=flat.device)
         scores = zeros.scatter_add_(1, labels.expand_as(flat), steps)
     ties = Streams.of(torch.zeros(1, dtype=torch.int64, device=flat.device), "ties").uniform("t", cut.count)
