@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import torch
@@ -29,3 +29,31 @@ def with_halving(function: Callable[[int], T], rows: int) -> T:
                 raise
             torch.cuda.empty_cache()
             rows //= 2
+
+
+def blocks(samples: int, draws: int, rows: int) -> Iterator[tuple[slice, slice]]:
+    """Pieces of a table (samples, draws) of at most `rows` entries, in order.
+
+    A sample's draws are cut at the same places whatever samples lie beside it, so that sums over them
+    do not depend on the batch.
+    """
+    together, step = max(1, rows // max(1, draws)), max(1, min(rows, draws))
+    for first in range(0, samples, together):
+        some = slice(first, min(first + together, samples))
+        for start in range(0, draws, step):
+            yield some, slice(start, min(start + step, draws))
+
+
+def in_parts(
+    samples: int, numbers: int, function: Callable[[slice], Tensor], budget: int | None = None
+) -> Tensor:
+    """Join ``function(part)`` over parts of the samples, so that memory does not grow with their number.
+
+    Args:
+        samples: how many there are.
+        numbers: how many numbers `function` keeps for one sample.
+        function: gives the rows of some samples.
+        budget: numbers kept at once (default: `BUDGET`).
+    """
+    step = max(1, (budget or BUDGET) // max(1, numbers))
+    return torch.cat([function(slice(k, min(k + step, samples))) for k in range(0, samples, step)])

@@ -163,3 +163,10 @@ def method(
         return function
 
     return register
+
+
+def whole(value: object, low: int, words: str) -> int:
+    """A parameter that is a whole number from `low`; `words` begin the sentence that refuses others."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise InvalidParameter(f"{words}, not {value!r}.")
+    return value

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from verax.engine.baselines import Baseline, baseline_of
-from verax.engine.masking import masked_outputs
-from verax.errors import InvalidInput, InvalidParameter
-from verax.methods.base import builtin
+from verax.engine.batching import blocks, in_parts, rows_within_budget, with_halving
+from verax.engine.coalitions import Game
+from verax.engine.gradients import select
+from verax.engine.masking import blend, masked_outputs, places
+from verax.engine.segments import Spec
+from verax.errors import InvalidInput, InvalidParameter, suggestion
+from verax.methods.base import builtin, whole
+from verax.seeding import Streams
 
 
 def windows(height: int, width: int, window: int, stride: int) -> Tensor:
@@ -62,3 +68,170 @@ def occlusion(
     covered = (~masks).flatten(1).to(drop)
     mean = (drop @ covered / covered.sum(0)).reshape(len(inputs), 1, *inputs.shape[2:])
     return mean.expand_as(inputs)
+
+
+def random_masks(streams: Streams, where: tuple[int, ...], grid: int, probability: float) -> Tensor:
+    """One soft random mask for each stream: float64 ``(R, *where)``, values from 0 to 1.
+
+    Along each dimension `grid` cells, each shown with `probability`, are stretched linearly over one cell
+    more than fits, and a window of the right size is cut out at a random shift of less than a cell. Cells
+    of a vector have no neighbours, so each of its features is shown or not by itself.
+    """
+    if len(where) == 1 and grid == 0:
+        return (streams.uniform("cells", *where) < probability).to(torch.float64)
+    cells = (streams.uniform("cells", *[grid] * len(where)) < probability).to(torch.float64)
+    for axis, length in enumerate(where):
+        cell = -(-length // grid)
+        unit = torch.eye(grid, dtype=torch.float64, device=cells.device)[None]
+        stretch = F.interpolate(unit, size=(grid + 1) * cell, mode="linear", align_corners=False)[0].mT
+        shift = streams.integers(f"shift {axis}", cell)
+        rows = stretch[shift[:, None] + torch.arange(length, device=cells.device)]
+        # the axis in turn comes first and goes last, so that after all of them the order is the old one
+        stretched = rows @ cells.flatten(1).reshape(len(cells), grid, -1)
+        cells = stretched.reshape(len(cells), length, *cells.shape[2:]).movedim(1, -1)
+    return cells
+
+
+@builtin(
+    "rise",
+    aliases=("RISE",),
+    family="perturbations",
+    paper="Petsiuk, Das and Saenko, BMVC 2018",
+    cost="`samples` forwards",
+)
+def rise(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    streams: Streams,
+    samples: int = 1000,
+    grid: int = 8,
+    probability: float = 0.5,
+    baseline: Baseline = 0.0,
+) -> Tensor:
+    """The mean of random masks, each weighted by the output that it leaves, over the mask probability.
+
+    Masks are made pass by pass from the random numbers of their own sample, so that memory does not grow
+    with their number and a map does not depend on the batch.
+
+    Args:
+        model: the network.
+        inputs: ``(N, C, ...)``, or vectors ``(N, F)``, whose features are shown or not one by one.
+        targets: ``(N,)``.
+        streams: the random numbers of each sample.
+        samples: masks of each sample.
+        grid: cells of a mask along each dimension.
+        probability: how likely a cell is shown.
+        baseline: what hidden places show.
+    """
+    whole(samples, 1, "RISE needs at least 1 mask")
+    whole(grid, 1, "RISE needs a grid of at least 1 cell")
+    if not 0 < probability < 1:
+        raise InvalidParameter(f"RISE needs a probability between 0 and 1, not {probability!r}.")
+    where = places(inputs)
+    filling = baseline_of(baseline, inputs, streams)
+    # a stream for each mask, so that any of them can be made by itself
+    own = streams.bits("masks", samples)
+
+    def compute(limit: int) -> Tensor:
+        total = torch.zeros(len(inputs), *where, dtype=torch.float64, device=inputs.device)
+        with torch.inference_mode():
+            for some, part in blocks(len(inputs), samples, limit):
+                ids = own[some, part]
+                count = ids.shape[1]
+                some_streams = Streams(ids.flatten(), streams.seed)
+                masks = random_masks(some_streams, where, grid if inputs.ndim > 2 else 0, probability)
+                x, low = (t[some].repeat_interleave(count, 0) for t in (inputs, filling))
+                outputs = select(model(blend(masks, x, low)), targets[some].repeat_interleave(count))
+                weights = outputs.to(torch.float64).reshape(-1, 1, count)
+                total[some] += (weights @ masks.reshape(len(ids), count, -1)).reshape(-1, *where)
+        return total.clone()
+
+    mean = with_halving(compute, rows_within_budget(inputs[0])) / (samples * probability)
+    if inputs.ndim > 2:
+        mean = mean[:, None]
+    return mean.to(inputs.dtype).expand_as(inputs)
+
+
+DISTANCES = ("cosine", "l2")
+
+
+def proximity(coalitions: Tensor, present: Tensor, distance: str, width: float | None) -> Tensor:
+    """How near coalitions ``(N, M, P)`` are to all that is `present` ``(N, P)``: ``(N, M)`` in (0, 1]."""
+    kept = coalitions.sum(2).to(torch.float64)
+    count = present.sum(1, keepdim=True).to(torch.float64)
+    if distance == "cosine":
+        far, scale = 1 - (kept / count).sqrt(), torch.full_like(count, 0.25)
+    else:
+        far, scale = (count - kept).sqrt(), 0.75 * count.sqrt()
+    return torch.exp(-((far / (scale if width is None else width)) ** 2))
+
+
+def ridge_values(coalitions: Tensor, outputs: Tensor, weights: Tensor, strength: float) -> Tensor:
+    """Weighted ridge regression with a free constant, all samples in one call: float64 ``(N, P)``."""
+    part = (weights / weights.sum(1, keepdim=True))[..., None]
+    z, y = coalitions.to(torch.float64), outputs[..., None]
+    z, y = z - (part * z).sum(1, keepdim=True), y - (part * y).sum(1, keepdim=True)
+    weighted = (z * weights[..., None]).mT
+    penalty = strength * torch.eye(z.shape[2], dtype=z.dtype, device=z.device)
+    values: Tensor = torch.linalg.solve(weighted @ z + penalty, weighted @ y)[..., 0]
+    return values
+
+
+@builtin(
+    "lime",
+    aliases=("LIME",),
+    family="perturbations",
+    paper="Ribeiro, Singh and Guestrin, KDD 2016",
+    cost="up to `samples` forwards",
+)
+def lime(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    streams: Streams,
+    samples: int = 512,
+    segments: Spec = "grid",
+    size: int | None = None,
+    distance: str = "cosine",
+    width: float | None = None,
+    ridge: float = 1.0,
+    baseline: Baseline = 0.0,
+) -> Tensor:
+    """The weights of a local linear model of the output over shown and hidden segments.
+
+    The first coalition shows everything, the others show each segment with probability one half. A
+    coalition counts exp(-(d / width)**2) for its distance d from everything. The weight of a segment is
+    shared out evenly among its numbers.
+
+    Args:
+        model: the network.
+        inputs: ``(N, C, ...)`` or vectors ``(N, F)``.
+        targets: ``(N,)``.
+        streams: the random numbers of each sample.
+        samples: coalitions.
+        segments: "grid", "slic" or whole numbers that name the segment of each place.
+        size: side of a segment (default: 8 places; vectors: one feature).
+        distance: "cosine" or "l2", between vectors of zeros and ones.
+        width: of the exponential kernel (default: 0.25 for cosine, 0.75 sqrt(segments) for l2).
+        ridge: the penalty on squared weights.
+        baseline: what hidden segments show.
+    """
+    whole(samples, 2, "LIME needs at least 2 coalitions")
+    if distance not in DISTANCES:
+        raise InvalidParameter(f"There is no distance {distance!r}{suggestion(str(distance), DISTANCES)}")
+    if ridge <= 0 or (width is not None and width <= 0):
+        raise InvalidParameter("LIME needs a ridge penalty and a kernel width above 0.")
+    game = Game.of(model, inputs, targets, segments, size, baseline, streams)
+    present = game.segments.sizes(inputs) > 0
+
+    def values(part: slice) -> Tensor:
+        some, there = game[part], present[part]
+        # drawn player by player, so that samples with more segments change nothing for the others
+        drawn = streams[part].uniform("coalitions", game.players, samples).mT < 0.5
+        drawn[:, 0] = True
+        coalitions = drawn & there[:, None]
+        near = proximity(coalitions, there, distance, width)
+        return some.spread(ridge_values(coalitions, some.worth(coalitions), near, ridge))
+
+    return in_parts(len(inputs), samples * game.players, values)

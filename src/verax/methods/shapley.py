@@ -1,0 +1,261 @@
+"""Shapley values: what each player adds to the output, averaged over all orders of joining.
+
+Shapley, "A value for n-person games", 1953. The players are segments of the input; an absent one shows the
+baseline. A player that equals the baseline is a dummy: its value is 0 and it takes no part in any draw, as
+in the reference implementation of Kernel SHAP. Values of a sample add up to f(input) - f(baseline).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from verax.engine.baselines import Baseline
+from verax.engine.batching import in_parts
+from verax.engine.coalitions import Game
+from verax.engine.segments import Spec
+from verax.errors import InvalidParameter
+from verax.methods.base import builtin, whole
+from verax.seeding import Streams
+
+MOST = 16
+"""Players of an exact game; 2**16 coalitions."""
+
+
+def _listed(numbers: Tensor, active: Tensor) -> Tensor:
+    """The coalitions ``(N, M, P)`` whose k-th active player is in when bit k of a number ``(M,)`` is set."""
+    rank = (active.cumsum(1) - 1).clamp(0, 62)
+    return ((numbers[None, :, None] >> rank[:, None]) & 1).bool() & active[:, None]
+
+
+def _keys(streams: Streams, label: str, draws: int, active: Tensor) -> Tensor:
+    """A uniform number for each draw and player ``(N, draws, P)``; dummies come after all others.
+
+    Drawn player by player, so that a sample's numbers do not change when another one has more players.
+    """
+    drawn = streams.uniform(label, active.shape[1], draws).transpose(1, 2)
+    return drawn + 2.0 * ~active[:, None]
+
+
+def _drawn(streams: Streams, draws: int, active: Tensor) -> Tensor:
+    """Random coalitions ``(N, draws, P)`` of active players, sizes by the Shapley kernel."""
+    count = active.sum(1)[:, None]
+    size = torch.arange(1, active.shape[1] + 1, device=active.device)
+    proper = size < count
+    # all coalitions of one size together weigh (n - 1) / (s (n - s))
+    weight = torch.where(proper, 1.0 / (size * (count - size)).clamp(min=1).to(torch.float64), 0.0)
+    ladder = weight.cumsum(1)
+    height = streams.uniform("size", draws) * ladder[:, -1:]
+    sizes = torch.searchsorted(ladder, height, right=True)  # counted from 0, as places in a sorted row are
+    keys = _keys(streams, "players", draws, active)
+    last = keys.sort(dim=2).values.gather(2, sizes.clamp(max=active.shape[1] - 1)[..., None])
+    return (keys <= last) & active[:, None]
+
+
+def kernel(players: Tensor, size: Tensor) -> Tensor:
+    """The Shapley kernel, weight of one coalition: (n - 1) / (C(n, s) s (n - s)); 0 for none and for all."""
+    n, s = players.to(torch.float64), size.to(torch.float64)
+    proper = (s > 0) & (s < n)
+    s = torch.where(proper, s, 1.0)
+    rest = torch.where(proper, n - s, 1.0)
+    ways = torch.lgamma(s + rest + 1) - torch.lgamma(s + 1) - torch.lgamma(rest + 1)
+    return torch.where(proper, (s + rest - 1) / (s * rest) * torch.exp(-ways), 0.0)
+
+
+def _least_squares(rows: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
+    """Weighted least squares of rows ``(N, K, P)``: ``(N, P)``, the shortest of all solutions.
+
+    The smaller of the two Gram matrices is inverted, so that few coalitions of many players stay cheap.
+    """
+    root = weights.sqrt()
+    a, b = rows * root[..., None], (wanted * root)[..., None]
+    few = a.shape[1] <= a.shape[2]
+    inverse: Tensor = torch.linalg.pinv(a @ a.mT if few else a.mT @ a, rtol=1e-10, hermitian=True)
+    return (a.mT @ (inverse @ b) if few else inverse @ (a.mT @ b))[..., 0]
+
+
+def kernel_values(game: Game, streams: Streams, pairs: int) -> Tensor:
+    """Kernel SHAP values of the players from `pairs` coalitions and their complements: float64 ``(N, P)``.
+
+    With phi = (f(x) - f(b)) / n + u and sum(u) = 0, the residuals of a coalition z and of its complement
+    depend on u through one number, (f(z) - f(not z)) / 2, so each pair is one row of the regression, and
+    rows of zero sum keep sum(u) at 0: the constraint holds without a penalty or an elimination.
+    """
+    active = game.active
+    count = active.sum(1)
+    numbers = torch.arange(1, pairs + 1, device=active.device)
+    # the last active player is always in the complement, so each pair is listed once
+    everything = 2.0 ** (count - 1).to(torch.float64) - 1 <= pairs
+    chosen = torch.zeros(len(active), pairs, active.shape[1], dtype=torch.bool, device=active.device)
+    if everything.any():
+        chosen = torch.where(everything[:, None, None], _listed(numbers, active), chosen)
+    if not everything.all():
+        chosen = torch.where(everything[:, None, None], chosen, _drawn(streams, pairs, active))
+    size = chosen.sum(2)
+    listed = (numbers < 2.0 ** (count[:, None] - 1).to(torch.float64)) * kernel(count[:, None], size)
+    weights = torch.where(everything[:, None], listed, 1.0)
+    ends = torch.stack([active, torch.zeros_like(active)], 1)
+    worth = game.worth(torch.cat([chosen, ~chosen & active[:, None], ends], 1))
+    total = (worth[:, -2] - worth[:, -1])[:, None]
+    half = (worth[:, :pairs] - worth[:, pairs:-2]) / 2
+    share = size / count.clamp(min=1).to(torch.float64)[:, None]
+    rows = (chosen.to(torch.float64) - share[..., None]) * active[:, None]
+    unequal = _least_squares(rows, half - (share - 0.5) * total, weights)
+    return (total / count.clamp(min=1)[:, None] + unequal) * active
+
+
+@builtin(
+    "kernel-shap",
+    aliases=("KernelSHAP", "KS"),
+    family="perturbations",
+    paper="Lundberg and Lee, NeurIPS 2017",
+    cost="up to `samples` + 2 forwards",
+)
+def kernel_shap(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    streams: Streams,
+    samples: int = 512,
+    segments: Spec = "grid",
+    size: int | None = None,
+    baseline: Baseline = 0.0,
+) -> Tensor:
+    """Shapley values by weighted least squares over coalitions of segments.
+
+    Coalitions come in pairs with their complements (Covert and Lee, AISTATS 2021). A sample whose
+    coalitions are no more than `samples` has all of them, weighted by the kernel, and so the exact values;
+    for others the sizes are drawn by the kernel, and where that leaves values open the most even ones are
+    taken. Values always add up to f(input) - f(baseline).
+
+    Args:
+        model: the network.
+        inputs: ``(N, C, ...)`` or vectors ``(N, F)``.
+        targets: ``(N,)``.
+        streams: the random numbers of each sample.
+        samples: coalitions; an odd number is rounded down.
+        segments: "grid", "slic" or whole numbers that name the segment of each place.
+        size: side of a segment (default: 8 places; vectors: one feature).
+        baseline: what absent segments show.
+    """
+    pairs = whole(samples, 2, "Kernel SHAP needs at least 2 coalitions") // 2
+    game = Game.of(model, inputs, targets, segments, size, baseline, streams)
+
+    def values(part: slice) -> Tensor:
+        return game[part].spread(kernel_values(game[part], streams[part], pairs))
+
+    return in_parts(len(inputs), (2 * pairs + 2) * game.players, values)
+
+
+def sampled_values(game: Game, streams: Streams, permutations: int) -> Tensor:
+    """Mean marginal contributions over random orders and their reverses: float64 ``(N, P)``."""
+    active = game.active
+    count = active.sum(1)[:, None, None]
+    most = int(count.max())
+    keys = _keys(streams, "orders", -(-permutations // 2), active)
+    forth = keys.argsort(dim=2).argsort(dim=2)
+    back = torch.where(active[:, None], count - 1 - forth, forth)
+    place = torch.stack([forth, back], 2).flatten(1, 2)[:, :permutations]
+    joined = torch.arange(most + 1, device=place.device)
+    coalitions = place[:, :, None] < joined[:, None]
+    worth = game.worth(coalitions.flatten(1, 2)).reshape(*place.shape[:2], most + 1)
+    # dummies come last and may lie beyond the longest order; any step will do, it is masked below
+    gains = worth.diff(dim=2).gather(2, place.clamp(max=most - 1)) if most else torch.zeros_like(keys[:, :1])
+    return gains.mean(1) * active
+
+
+@builtin(
+    "shapley-sampling",
+    aliases=("ShapleySampling", "SVS"),
+    family="perturbations",
+    paper="Castro, Gomez and Tejada, Computers & Operations Research 2009",
+    cost="`permutations` forwards for each segment that differs from the baseline",
+)
+def shapley_sampling(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    streams: Streams,
+    permutations: int = 16,
+    segments: Spec = "grid",
+    size: int | None = None,
+    baseline: Baseline = 0.0,
+) -> Tensor:
+    """Shapley values as mean contributions over random orders of joining.
+
+    Every second order is the one before in reverse (antithetic, Mitchell et al., JMLR 2022). The
+    contributions of one order telescope, so values add up to f(input) - f(baseline) exactly.
+
+    Args:
+        model: the network.
+        inputs: ``(N, C, ...)`` or vectors ``(N, F)``.
+        targets: ``(N,)``.
+        streams: the random numbers of each sample.
+        permutations: orders of joining.
+        segments: "grid", "slic" or whole numbers that name the segment of each place.
+        size: side of a segment (default: 8 places; vectors: one feature).
+        baseline: what absent segments show.
+    """
+    orders = whole(permutations, 1, "Shapley sampling needs at least 1 permutation")
+    game = Game.of(model, inputs, targets, segments, size, baseline, streams)
+
+    def values(part: slice) -> Tensor:
+        return game[part].spread(sampled_values(game[part], streams[part], orders))
+
+    return in_parts(len(inputs), orders * (game.players + 1) * game.players, values)
+
+
+def exact_values(game: Game) -> Tensor:
+    """Shapley values from all coalitions of the active players: float64 ``(N, P)``."""
+    active = game.active
+    # samples with fewer active players get dummies beside them, which changes no value
+    n = max(1, int(active.sum(1).max()))
+    numbers = torch.arange(2**n, device=active.device)
+    inside = ((numbers[:, None] >> torch.arange(n, device=active.device)) & 1).bool()
+    size = inside.sum(1, keepdim=True)
+    weight = [math.factorial(s) * math.factorial(n - 1 - s) / math.factorial(n) for s in range(n)]
+    table = torch.tensor(weight, dtype=torch.float64, device=active.device)
+    joins, stays = table[(size - 1).clamp(min=0)], table[size.clamp(max=n - 1)]
+    factors = torch.where(inside, joins, -stays)
+    ranked = game.worth(_listed(numbers, active)) @ factors
+    rank = (active.cumsum(1) - 1).clamp(0, n - 1)
+    return ranked.gather(1, rank) * active
+
+
+@builtin(
+    "exact-shapley",
+    aliases=("ExactShapley",),
+    family="perturbations",
+    paper="Shapley, Contributions to the Theory of Games 1953",
+    cost="2**n forwards for n segments that differ from the baseline",
+)
+def exact_shapley(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    segments: Spec = "grid",
+    size: int | None = None,
+    baseline: Baseline = 0.0,
+) -> Tensor:
+    """Shapley values from all coalitions; for at most 16 segments that differ from the baseline.
+
+    Args:
+        model: the network.
+        inputs: ``(N, C, ...)`` or vectors ``(N, F)``.
+        targets: ``(N,)``.
+        segments: "grid", "slic" or whole numbers that name the segment of each place.
+        size: side of a segment (default: 8 places, for vectors 1, or as many more as make 16 segments).
+        baseline: what absent segments show.
+    """
+    game = Game.of(model, inputs, targets, segments, size, baseline, most=MOST)
+    most = int(game.active.sum(1).max())
+    if most > MOST:
+        raise InvalidParameter(
+            f"Exact Shapley values need at most {MOST} segments that differ from the baseline, not {most}; "
+            "choose a larger size or another Shapley method."
+        )
+    return in_parts(
+        len(inputs), 2**most * game.players, lambda part: game[part].spread(exact_values(game[part]))
+    )
