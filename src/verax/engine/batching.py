@@ -10,6 +10,9 @@ from torch import Tensor
 
 T = TypeVar("T")
 
+Visit = Callable[[slice, slice], Tensor]
+"""(samples, points) -> the sum over these points of these samples ``(n, ...)``."""
+
 BUDGET = 2**22
 """Input numbers in one pass: 341 pictures of 64 x 64, 27 of 224 x 224."""
 
@@ -29,3 +32,23 @@ def with_halving(function: Callable[[int], T], rows: int) -> T:
                 raise
             torch.cuda.empty_cache()
             rows //= 2
+
+
+def accumulate(like: Tensor, count: int, visit: Visit, rows: int) -> Tensor:
+    """The sum over `count` points of each sample: shape of `like`.
+
+    Samples and points are cut into passes of about `rows` rows. A sample's sum runs over its own points in a
+    fixed order, so it does not depend on the samples beside it.
+    """
+
+    def compute(limit: int) -> Tensor:
+        total = torch.zeros_like(like)
+        together = max(1, limit // count)
+        step = min(limit, count)
+        for first in range(0, len(like), together):
+            some = slice(first, min(first + together, len(like)))
+            for start in range(0, count, step):
+                total[some] += visit(some, slice(start, min(start + step, count)))
+        return total
+
+    return with_halving(compute, rows)
