@@ -1,6 +1,15 @@
 """Methods: what turns a network and an input into an attribution map."""
 
-from verax.methods import cams, controls, gradients, perturbations, references, relevance
+from verax.methods import (
+    cams,
+    controls,
+    gradients,
+    paths,
+    perturbations,
+    published,
+    references,
+    relevance,
+)
 from verax.methods.base import METHODS, Method, method
 from verax.methods.controls import CONTROLS
 from verax.methods.explaining import explain
@@ -14,7 +23,9 @@ __all__ = [
     "explain",
     "gradients",
     "method",
+    "paths",
     "perturbations",
+    "published",
     "references",
     "relevance",
 ]
