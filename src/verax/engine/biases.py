@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from verax.engine.gradients import select
 from verax.engine.linear import batch_norm_affine
 from verax.engine.mode import Engine, forward, on_path
-from verax.engine.operations import Operation
+from verax.engine.operations import CATEGORIES, Operation
 
 _WITHOUT = frozenset({"relu", "leaky_relu", "prelu", "neg", "abs"})
 """Functions with g(x) = g'(x) x everywhere."""
@@ -24,6 +24,8 @@ class Biases(Engine):
 
     Constants that arrive by ``where``, ``masked_fill``, item assignment or padding are not noted.
     """
+
+    categories = CATEGORIES | {"rdiv": "mul"}
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +58,8 @@ class Biases(Engine):
             return value
         of_a, of_b = {"add": (1, alpha), "sub": (1, -alpha), "rsub": (-alpha, 1)}[operation.name]
         constant, factor = (b, of_b) if on_path(a) else (a, of_a)
-        return self.note(value, factor * torch.as_tensor(constant).to(value))
+        known = torch.as_tensor(constant, dtype=value.dtype, device=value.device)  # not by way of float32
+        return self.note(value, factor * known)
 
     def activation(self, operation: Operation) -> Tensor:
         """The implicit bias of a nonlinearity."""
@@ -79,8 +82,8 @@ class Biases(Engine):
     def mul(self, operation: Operation) -> Tensor:
         """A product of two paths counts itself twice, a quotient not at all or against itself."""
         value: Tensor = self.native(operation)
-        a, b = map(on_path, operation.args[:2])
-        if operation.name == "div" and b:
+        a, b = map(on_path, operation.args[:2] if operation.name != "rdiv" else operation.args[1::-1])
+        if operation.name != "mul" and b:
             return self.note(value, value if a else 2 * value)
         return self.note(value, -value) if a and b else value
 

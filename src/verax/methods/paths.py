@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from verax.engine import gradients as engine
 from verax.engine.baselines import Baseline, baseline_of, check_references, noisy_baselines, scale_space
 from verax.engine.batching import accumulate, rows_within_budget
-from verax.errors import InvalidInput, InvalidParameter
+from verax.errors import InvalidInput, InvalidParameter, suggestion
 from verax.methods.base import builtin
 from verax.seeding import Streams
 
@@ -148,9 +148,14 @@ def guided_ig(
     steps: int = 100,
     fraction: float = 0.25,
     distance: float = 0.02,
+    rule: str = "trapezoid",
     baseline: Baseline = 0.0,
 ) -> Tensor:
     """Gradients integrated along a path that moves features with small gradients first.
+
+    The sum of a map converges to f(input) - f(baseline) where the network is smooth. Along kinks of ReLUs the
+    path runs to and fro, always on the side of the smaller gradients, so that a few per cent stay missing
+    with the trapezoid rule and about three times as many with the left rule, however many steps there are.
 
     Args:
         model: the network.
@@ -162,6 +167,7 @@ def guided_ig(
             nearly straight.
         distance: how far a feature may run ahead of or behind the straight line, as a share of the way; 0 is
             integrated gradients.
+        rule: "trapezoid" (both ends of each step, one gradient more in all) or "left" (authors' code).
         baseline: where the path begins.
     """
     if steps < 1 or not 0 < fraction <= 1 or not 0 <= distance <= 1:
@@ -169,15 +175,24 @@ def guided_ig(
             "Guided integrated gradients need at least one step, a fraction from above 0 to 1 and a distance "
             "from 0 to 1."
         )
+    if rule not in ("trapezoid", "left"):
+        raise InvalidParameter(
+            f"There is no rule {rule!r} for guided paths{suggestion(str(rule), ('trapezoid', 'left'))}"
+        )
     start = baseline_of(baseline, inputs)
     away = inputs - start
     size = away.flatten(1).abs().double()
     place = torch.zeros_like(size)
     total = torch.zeros_like(inputs)
+    slopes = engine.gradient(model, start, targets)
     for step in range(1, steps + 1):
-        here = start + away * place.to(inputs).reshape(inputs.shape)
-        slopes = engine.gradient(model, here, targets)
         moved = _advance(place, slopes.flatten(1).abs().double(), size, step / steps, distance, fraction)
-        total += slopes * away * (moved - place).to(inputs).reshape(inputs.shape)
+        way = away * (moved - place).to(inputs).reshape(inputs.shape)
+        if rule == "left" and step == steps:
+            return total + slopes * way
         place = moved
+        here = start + away * place.to(inputs).reshape(inputs.shape)
+        following = engine.gradient(model, here, targets)
+        total += way * (slopes if rule == "left" else (slopes + following) / 2)
+        slopes = following
     return total
