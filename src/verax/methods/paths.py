@@ -129,7 +129,7 @@ def _advance(
         threshold = torch.where(nearest, ranked, -torch.inf).amax(1, keepdim=True)
         chosen = movable & (slopes <= threshold) & busy[:, None]
         room = (size * (high - place) * chosen).sum(1)
-        part = (excess / torch.where(room > 0, room, 1.0))[:, None]
+        part = (excess / room)[:, None]  # infinite where the room is too small to tell: all of it is taken
         moved = torch.where(part >= 1, high, place + part * (high - place))
         place = torch.where(chosen, moved, place)
 
