@@ -458,6 +458,14 @@ def test_maps_do_not_depend_on_the_batch(name, monkeypatch):
     assert torch.equal(maps(), maps())
 
 
+@pytest.mark.parametrize("function", [deep_shap, gradient_shap])
+def test_reference_sets_may_be_larger_than_a_pass(function, monkeypatch):
+    model, references = plain(), drawn(7, 3, 14, 14, seed=9)
+    whole = function(model, X, TARGETS, STREAMS, references=references)
+    monkeypatch.setattr(batching.rows_within_budget, "__defaults__", (588 * 3,))
+    assert error(function(model, X, TARGETS, STREAMS, references=references), whole) < 1e-12
+
+
 def test_seeds_and_names_draw_other_numbers():
     model = plain()
     for name in ("smoothgrad-squared", "vargrad", "gradient-shap", "deep-shap"):
