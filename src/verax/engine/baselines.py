@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +32,30 @@ def blurred(inputs: Tensor, width: float = 5.0) -> Tensor:
     flat = F.conv2d(F.pad(flat, (0, 0, radius, radius), mode="replicate"), kernel[None, None, :, None])
     flat = F.conv2d(F.pad(flat, (radius, radius, 0, 0), mode="replicate"), kernel[None, None, None, :])
     return flat.reshape(inputs.shape)
+
+
+def scale_space(inputs: Tensor, widths: Tensor) -> Tensor:
+    """Pictures blurred by several Gaussians: ``(N, K, C, H, W)`` for `widths` ``(K,)`` in pixels; 0 is sharp.
+
+    The result is smooth in the widths (all kernels reach equally far), so that it can serve as a path.
+    """
+    if inputs.ndim != 4:
+        raise InvalidInput(f"Only pictures (N, C, H, W) can be blurred, not shape {tuple(inputs.shape)}.")
+    rows, columns = (_blur_matrices(size, widths.to(inputs)) for size in inputs.shape[2:])
+    return rows[None, :, None] @ inputs[:, None] @ columns[None, :, None].mT
+
+
+def _blur_matrices(size: int, widths: Tensor) -> Tensor:
+    """Blurring along one axis as matrices ``(K, size, size)``; the border pixel goes on outside."""
+    reach = math.ceil(5 * float(widths.max()))
+    place = torch.arange(-reach, size + reach, device=widths.device)
+    apart = (place - torch.arange(size, device=widths.device)[:, None]).to(widths)
+    kernel = torch.exp(-0.5 * (apart / widths.clamp_min(1e-3)[:, None, None]) ** 2)
+    kernel = kernel / kernel.sum(2, keepdim=True)
+    inside = kernel[:, :, reach : reach + size].clone()
+    inside[:, :, 0] += kernel[:, :, :reach].sum(2)
+    inside[:, :, -1] += kernel[:, :, reach + size :].sum(2)
+    return inside
 
 
 def baseline_of(spec: Baseline, inputs: Tensor, streams: Streams | None = None) -> Tensor:
@@ -65,3 +90,39 @@ def baseline_of(spec: Baseline, inputs: Tensor, streams: Streams | None = None) 
         drawn = streams.uniform("baseline", *inputs.shape[1:]).to(inputs)
         return low.reshape(shape) + drawn * (high - low).reshape(shape)
     raise InvalidParameter(f"There is no baseline {spec!r}{suggestion(str(spec), NAMES)}")
+
+
+def noisy_baselines(
+    spec: Baseline, inputs: Tensor, streams: Streams, count: int, noise: float
+) -> Callable[[slice, slice], Tensor]:
+    """`count` random baselines of each sample, drawn when they are needed.
+
+    Args:
+        spec: as in `baseline_of`; "noise" draws every one anew.
+        inputs: ``(N, ...)``.
+        streams: random numbers of each sample.
+        count: baselines for each sample.
+        noise: standard deviation of the Gaussian noise around `spec`, in units of the input.
+
+    Returns:
+        A function (samples, baselines) -> ``(n, k, ...)``.
+    """
+    shape = inputs.shape[1:]
+    if isinstance(spec, str) and spec == "noise":
+        low, high = inputs.flatten(1).aminmax(dim=1)
+        low, span = (v.reshape(-1, 1, *[1] * len(shape)) for v in (low, high - low))
+        return lambda some, part: (
+            low[some] + span[some] * streams[some].uniform("baselines", count, *shape)[:, part].to(inputs)
+        )
+    start = baseline_of(spec, inputs)[:, None]
+    return lambda some, part: (
+        start[some] + noise * streams[some].normal("baselines", count, *shape)[:, part].to(inputs)
+    )
+
+
+def check_references(references: Tensor, inputs: Tensor) -> Tensor:
+    """A set of reference samples ``(R, ...)`` that fits the inputs."""
+    if references.ndim != inputs.ndim or references.shape[1:] != inputs.shape[1:] or not len(references):
+        got, want = tuple(references.shape), ", ".join(str(size) for size in inputs.shape[1:])
+        raise InvalidInput(f"References must have the shape (references, {want}), not {got}.")
+    return references.detach().to(inputs)

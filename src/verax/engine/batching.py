@@ -10,6 +10,9 @@ from torch import Tensor
 
 T = TypeVar("T")
 
+Visit = Callable[[slice, slice], Tensor]
+"""(samples, points) -> the sum over these points of these samples ``(n, ...)``."""
+
 BUDGET = 2**22
 """Input numbers in one pass: 341 pictures of 64 x 64, 27 of 224 x 224."""
 
@@ -57,3 +60,15 @@ def in_parts(
     """
     step = max(1, (budget or BUDGET) // max(1, numbers))
     return torch.cat([function(slice(k, min(k + step, samples))) for k in range(0, samples, step)])
+
+
+def accumulate(like: Tensor, count: int, visit: Visit, rows: int) -> Tensor:
+    """The sum over `count` points of each sample: shape of `like`; `visit` gives the sums of one block."""
+
+    def compute(limit: int) -> Tensor:
+        total = torch.zeros_like(like)
+        for some, part in blocks(len(like), count, limit):
+            total[some] += visit(some, part)
+        return total
+
+    return with_halving(compute, rows)

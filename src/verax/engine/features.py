@@ -1,4 +1,4 @@
-"""The last feature map of an unmodified network.
+"""The last feature map of an unmodified network, and what the network says without one of its channels.
 
 A `TorchFunctionMode` sees every operation, whether it was written as a module, a function or in place, so
 no hook is registered and nothing has to be named.
@@ -13,8 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from verax.engine.batching import rows_within_budget, with_halving
 from verax.engine.gradients import leaf, select
-from verax.errors import InvalidInput, InvalidParameter, suggestion
+from verax.errors import InvalidInput, InvalidParameter, UnsupportedOperation, suggestion
+
+Edit = Callable[[Tensor], Tensor]
 
 
 class _LastFeatureMap(TorchFunctionMode):
@@ -24,6 +27,8 @@ class _LastFeatureMap(TorchFunctionMode):
         super().__init__()
         self.samples = samples
         self.found: Tensor | None = None
+        self.calls = 0
+        self.place = -1
 
     def __torch_function__(
         self,
@@ -40,8 +45,82 @@ class _LastFeatureMap(TorchFunctionMode):
             and min(result.shape[2:]) > 1
             and result.grad_fn is not None
         ):
-            self.found = result
+            self.found, self.place = result, self.calls
+        self.calls += 1
         return result
+
+
+class _Edited(TorchFunctionMode):
+    """Changes the result of the call at one place of the forward pass."""
+
+    def __init__(self, place: int, edit: Edit) -> None:
+        super().__init__()
+        self.left, self.edit = place, edit
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.left -= 1
+        if self.left != -1:
+            return result
+        changed = self.edit(result)
+        # after x.relu_() the network goes on with x itself, not with the result
+        return result.copy_(changed) if any(result is value for value in args) else changed
+
+
+class _Hooked:
+    """A named layer: what it gave at its last call, or a change of that."""
+
+    def __init__(self, model: nn.Module, layer: str) -> None:
+        modules = dict(model.named_modules())
+        if layer not in modules or layer == "":
+            raise InvalidParameter(
+                f"The network has no layer {layer!r}{suggestion(layer, [m for m in modules if m])}"
+            )
+        self.model, self.layer, self.module = model, layer, modules[layer]
+
+    def run(self, inputs: Tensor, place: int = -1, edit: Edit | None = None) -> tuple[object, list[Any]]:
+        """The network's outputs and all that the layer gave; `edit` changes its call number `place`."""
+        kept: list[Any] = []
+
+        def hook(module: nn.Module, args: Any, output: Any) -> Any:
+            kept.append(output)
+            if edit is not None and len(kept) == place + 1:
+                return edit(output)
+            # a copy goes on, so that a ReLU in place behind the layer does not change what is kept
+            return output.clone() if isinstance(output, Tensor) else output
+
+        handle = self.module.register_forward_hook(hook)
+        try:
+            return self.model(inputs), kept
+        finally:
+            handle.remove()
+
+
+def _found(model: nn.Module, inputs: Tensor, layer: str | None) -> tuple[Any, Tensor, int]:
+    """Outputs, activations and the place of the call that made them; gradients must be enabled."""
+    if inputs.ndim != 4:
+        raise InvalidInput(
+            f"Class activation maps need pictures (N, C, H, W), not shape {tuple(inputs.shape)}."
+        )
+    if layer is None:
+        watcher, x = _LastFeatureMap(len(inputs)), leaf(inputs)
+        with watcher:
+            outputs = model(x)
+        if watcher.found is None:
+            raise InvalidInput("The network has no feature map of more than one pixel; name a layer.")
+        return outputs, watcher.found, watcher.place
+    outputs, kept = _Hooked(model, layer).run(leaf(inputs))
+    if not kept or not isinstance(kept[-1], Tensor) or kept[-1].ndim != 4 or kept[-1].grad_fn is None:
+        raise InvalidParameter(
+            f"Layer {layer!r} gives no feature map (N, C, h, w) that depends on the input."
+        )
+    return outputs, kept[-1], len(kept) - 1
 
 
 def feature_map(
@@ -56,40 +135,50 @@ def feature_map(
         layer: a module's name as in ``model.named_modules()``; by default the last feature map of the
             forward pass that has more than one pixel.
     """
-    if inputs.ndim != 4:
-        raise InvalidInput(
-            f"Class activation maps need pictures (N, C, H, W), not shape {tuple(inputs.shape)}."
-        )
     with torch.enable_grad():
-        if layer is None:
-            watcher = _LastFeatureMap(len(inputs))
-            with watcher:
-                outputs = model(leaf(inputs))
-            activations = watcher.found
-            if activations is None:
-                raise InvalidInput("The network has no feature map of more than one pixel; name a layer.")
-        else:
-            outputs, activations = _output_of(model, leaf(inputs), layer)
+        outputs, activations, _ = _found(model, inputs, layer)
         (slopes,) = torch.autograd.grad(select(outputs, targets).sum(), activations, allow_unused=True)
     if slopes is None:
         slopes = torch.zeros_like(activations)
     return activations.detach(), slopes.detach()
 
 
-def _output_of(model: nn.Module, inputs: Tensor, layer: str) -> tuple[object, Tensor]:
-    modules = dict(model.named_modules())
-    if layer not in modules or layer == "":
-        raise InvalidParameter(
-            f"The network has no layer {layer!r}{suggestion(layer, [m for m in modules if m])}"
-        )
-    kept: list[object] = []
-    handle = modules[layer].register_forward_hook(lambda module, args, output: kept.append(output))
-    try:
-        outputs = model(inputs)
-    finally:
-        handle.remove()
-    if not kept or not isinstance(kept[-1], Tensor) or kept[-1].ndim != 4 or kept[-1].grad_fn is None:
-        raise InvalidParameter(
-            f"Layer {layer!r} gives no feature map (N, C, h, w) that depends on the input."
-        )
-    return outputs, kept[-1]
+def ablated_outputs(
+    model: nn.Module, inputs: Tensor, targets: Tensor, layer: str | None = None, rows: int | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The activations ``(N, C, h, w)``, the outputs ``(N,)`` and those without each channel ``(N, C)``.
+
+    A channel that is zero everywhere changes nothing and needs no pass of its own.
+    """
+    with torch.enable_grad():
+        found, activations, place = _found(model, inputs, layer)
+        plain = select(found, targets).detach()
+    activations = activations.detach()
+    samples, channels = (activations != 0).flatten(2).any(2).nonzero(as_tuple=True)
+
+    def without(which: Tensor, values: Tensor) -> Tensor:
+        if not isinstance(values, Tensor) or values.shape != (len(which), *activations.shape[1:]):
+            raise UnsupportedOperation(
+                "The network calls other operations for other inputs, so no channel of it can be ablated."
+            )
+        ablated = torch.arange(values.shape[1], device=values.device) == which[:, None]
+        return values.masked_fill(ablated[:, :, None, None], 0)
+
+    def compute(limit: int) -> Tensor:
+        result = plain[:, None].repeat(1, activations.shape[1])
+        with torch.inference_mode():
+            for who, which in zip(torch.split(samples, limit), torch.split(channels, limit), strict=True):
+
+                def edit(values: Tensor, which: Tensor = which) -> Tensor:
+                    return without(which, values)
+
+                x = inputs[who]
+                if layer is None:
+                    with _Edited(place, edit):
+                        outputs = model(x)
+                else:
+                    outputs, _ = _Hooked(model, layer).run(x, place, edit)
+                result[who, which] = select(outputs, targets[who])
+        return result
+
+    return activations, plain, with_halving(compute, rows or rows_within_budget(inputs[0]))

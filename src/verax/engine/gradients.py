@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from verax.engine.batching import rows_within_budget, with_halving
+from verax.engine.batching import accumulate, rows_within_budget
 from verax.errors import InvalidInput
 
 
@@ -41,6 +41,12 @@ Points = Callable[[slice, slice], Tensor]
 """(samples, points) -> the points ``(n, k, ...)`` at which gradients are wanted."""
 
 
+def gradients_at(model: nn.Module, points: Tensor, targets: Tensor) -> Tensor:
+    """The gradients at several points ``(n, k, ...)`` of each sample: shape of `points`."""
+    chosen = targets.repeat_interleave(points.shape[1])
+    return gradient(model, points.flatten(0, 1), chosen).reshape(points.shape)
+
+
 def mean_gradient(
     model: nn.Module,
     inputs: Tensor,
@@ -49,27 +55,10 @@ def mean_gradient(
     weights: Tensor,
     rows: int | None = None,
 ) -> Tensor:
-    """The weighted sum of gradients over several points of each sample.
+    """The weighted sum of gradients over several points of each sample, in passes of about `rows` rows."""
 
-    Samples and points are flattened into passes of about `rows` rows. A sample's sum runs over its own
-    points in a fixed order, so it does not depend on the samples beside it.
-    """
-    count = len(weights)
+    def visit(some: slice, part: slice) -> Tensor:
+        slopes = gradients_at(model, points(some, part), targets[some])
+        return (slopes * weights[part].to(slopes).reshape(1, -1, *[1] * (inputs.ndim - 1))).sum(1)
 
-    def compute(limit: int) -> Tensor:
-        total = torch.zeros_like(inputs)
-        together = max(1, limit // count)
-        step = min(limit, count)
-        for first in range(0, len(inputs), together):
-            some = slice(first, min(first + together, len(inputs)))
-            chosen = targets[some]
-            for start in range(0, count, step):
-                part = slice(start, min(start + step, count))
-                x = points(some, part)
-                k = x.shape[1]
-                slope = gradient(model, x.flatten(0, 1), chosen.repeat_interleave(k)).reshape(x.shape)
-                weight = weights[part].to(slope).reshape(1, k, *([1] * (slope.ndim - 2)))
-                total[some] += (slope * weight).sum(1)
-        return total
-
-    return with_halving(compute, rows or rows_within_budget(inputs[0]))
+    return accumulate(inputs, len(weights), visit, rows or rows_within_budget(inputs[0]))

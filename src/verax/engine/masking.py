@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from verax.engine.batching import in_parts, rows_within_budget, with_halving
@@ -140,3 +141,45 @@ def masked_outputs(
     samples, chosen = in_parts(len(inputs), numbers, changing).nonzero(as_tuple=True)
     result[samples, chosen] = pair_outputs(model, inputs, targets, filling, samples, chosen, make, rows)
     return result
+
+
+def channel_outputs(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    maps: Tensor,
+    baseline: Tensor,
+    rows: int | None = None,
+) -> Tensor:
+    """The explained output where only what a channel highlights is shown: ``(N, C)``.
+
+    Each channel is enlarged to the input and moved to [0, 1]; where it is 0 the baseline is shown. A constant
+    channel highlights nothing: its output is minus infinity.
+
+    Args:
+        model: the network.
+        inputs: ``(N, _, H, W)``.
+        targets: ``(N,)``.
+        maps: ``(N, C, h, w)``, the channels of each sample.
+        baseline: broadcastable to `inputs`.
+        rows: masked copies in one pass (default: within the memory budget).
+    """
+    filling = baseline.to(inputs).expand_as(inputs)
+    low, high = maps.flatten(2).aminmax(dim=2)
+    samples, channels = (high > low).nonzero(as_tuple=True)
+
+    def compute(limit: int) -> Tensor:
+        result = torch.full_like(low, -torch.inf)
+        with torch.inference_mode():
+            for who, which in zip(torch.split(samples, limit), torch.split(channels, limit), strict=True):
+                mask = F.interpolate(
+                    maps[who, which][:, None], inputs.shape[2:], mode="bilinear", align_corners=False
+                )
+                least = mask.amin((2, 3), keepdim=True)
+                span = mask.amax((2, 3), keepdim=True) - least
+                mask = (mask - least) / torch.where(span > 0, span, 1.0)  # enlarging may flatten a channel
+                shown = torch.lerp(filling[who], inputs[who], mask.expand_as(inputs[who]))
+                result[who, which] = select(model(shown), targets[who])
+        return result
+
+    return with_halving(compute, rows or rows_within_budget(inputs[0]))

@@ -1,6 +1,17 @@
 """Methods: what turns a network and an input into an attribution map."""
 
-from verax.methods import cams, controls, gradients, perturbations, references, relevance, shapley
+from verax.methods import (
+    attention,
+    cams,
+    controls,
+    gradients,
+    paths,
+    perturbations,
+    published,
+    references,
+    relevance,
+    shapley,
+)
 from verax.methods.base import METHODS, Method, method
 from verax.methods.controls import CONTROLS
 from verax.methods.explaining import explain
@@ -9,12 +20,15 @@ __all__ = [
     "CONTROLS",
     "METHODS",
     "Method",
+    "attention",
     "cams",
     "controls",
     "explain",
     "gradients",
     "method",
+    "paths",
     "perturbations",
+    "published",
     "references",
     "relevance",
     "shapley",

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from verax.engine import gradients as engine
 from verax.engine.baselines import Baseline, baseline_of
-from verax.errors import InvalidParameter, suggestion
+from verax.engine.batching import accumulate, rows_within_budget
+from verax.engine.biases import full_gradient
+from verax.errors import InvalidInput, InvalidParameter, suggestion
 from verax.methods.base import builtin
 from verax.seeding import Streams
 
@@ -38,16 +41,42 @@ def input_x_gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tenso
     return inputs * engine.gradient(model, inputs, targets)
 
 
+class _Noise:
+    """Noisy copies of each sample, drawn when they are needed."""
+
+    def __init__(self, inputs: Tensor, streams: Streams, samples: int, noise: float, relative: bool) -> None:
+        if samples < 1 or noise < 0:
+            raise InvalidParameter("SmoothGrad needs at least one sample and noise of at least 0.")
+        self.inputs, self.streams, self.samples = inputs, streams, samples
+        low, high = inputs.flatten(1).aminmax(dim=1)
+        self.width = noise * (high - low if relative else torch.ones_like(low))
+
+    def __call__(self, some: slice, part: slice) -> Tensor:
+        kept = self.inputs[some]
+        draws = self.streams[some].normal("smoothgrad", self.samples, *kept.shape[1:])[:, part]
+        width = self.width[some].reshape(-1, 1, *[1] * (kept.ndim - 1))
+        return kept[:, None] + width * draws.to(kept)
+
+
+_NOISE_COST = "`samples` forwards and backwards"
+
+
 @builtin(
     "smoothgrad",
     aliases=("SG",),
     family="gradients",
     paper="Smilkov et al., 2017 (arXiv 1706.03825)",
-    cost="`samples` forwards and backwards",
+    cost=_NOISE_COST,
     transfer="gray",
 )
 def smoothgrad(
-    model: nn.Module, inputs: Tensor, targets: Tensor, streams: Streams, samples: int = 25, noise: float = 0.1
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    streams: Streams,
+    samples: int = 25,
+    noise: float = 0.1,
+    relative: bool = False,
 ) -> Tensor:
     """The mean gradient over noisy copies of the input.
 
@@ -58,20 +87,71 @@ def smoothgrad(
         streams: the random numbers of each sample.
         samples: noisy copies.
         noise: standard deviation of the noise, in units of the input.
+        relative: whether `noise` is a fraction of each sample's range (maximum - minimum), as in the paper.
     """
-    if samples < 1 or noise < 0:
-        raise InvalidParameter("SmoothGrad needs at least one sample and noise of at least 0.")
-
-    def points(some: slice, part: slice) -> Tensor:
-        kept = inputs[some]
-        draws = streams[some].normal("smoothgrad", samples, *kept.shape[1:])[:, part]
-        return kept[:, None] + noise * draws.to(kept)
-
+    points = _Noise(inputs, streams, samples, noise, relative)
     weights = torch.full((samples,), 1 / samples, dtype=torch.float64)
     return engine.mean_gradient(model, inputs, targets, points, weights)
 
 
-def _nodes(rule: str, steps: int) -> tuple[np.ndarray, np.ndarray]:
+@builtin(
+    "smoothgrad-squared",
+    aliases=("SG2", "SGSQ"),
+    family="gradients",
+    paper="Hooker et al., NeurIPS 2019 (arXiv 1806.10758)",
+    cost=_NOISE_COST,
+    transfer="gray",
+)
+def smoothgrad_squared(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    streams: Streams,
+    samples: int = 25,
+    noise: float = 0.1,
+    relative: bool = False,
+) -> Tensor:
+    """The mean squared gradient over noisy copies of the input; parameters as in `smoothgrad`."""
+    points = _Noise(inputs, streams, samples, noise, relative)
+
+    def visit(some: slice, part: slice) -> Tensor:
+        return engine.gradients_at(model, points(some, part), targets[some]).square().sum(1) / samples
+
+    return accumulate(inputs, samples, visit, rows_within_budget(inputs[0]))
+
+
+@builtin(
+    "vargrad",
+    family="gradients",
+    paper="Adebayo et al., ICLR workshop 2018 (arXiv 1810.03307)",
+    cost=_NOISE_COST,
+    transfer="gray",
+)
+def vargrad(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    streams: Streams,
+    samples: int = 25,
+    noise: float = 0.1,
+    relative: bool = False,
+) -> Tensor:
+    """The variance of the gradient over noisy copies of the input; parameters as in `smoothgrad`."""
+    points = _Noise(inputs, streams, samples, noise, relative)
+    # Differences from the gradient at the sample itself, so that a small variance around a large mean keeps
+    # its digits.
+    middle = engine.gradient(model, inputs, targets)[:, None]
+
+    def visit(some: slice, part: slice) -> Tensor:
+        away = engine.gradients_at(model, points(some, part), targets[some]) - middle[some]
+        return torch.stack([away.sum(1), away.square().sum(1)], 1) / samples
+
+    both = torch.stack([inputs, inputs], 1)
+    mean, square = accumulate(both, samples, visit, rows_within_budget(inputs[0])).unbind(1)
+    return (square - mean.square()).clamp_min(0)
+
+
+def quadrature(rule: str, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """Places in [0, 1] and weights of a quadrature rule."""
     if rule == "gauss-legendre":
         nodes, weights = np.polynomial.legendre.leggauss(steps)
@@ -121,7 +201,7 @@ def integrated_gradients(
     """
     if steps < 1:
         raise InvalidParameter("Integrated gradients need at least one step.")
-    places, weights = _nodes(rule, steps)
+    places, weights = quadrature(rule, steps)
     along = torch.from_numpy(places).to(inputs)
     start = baseline_of(baseline, inputs)
 
@@ -131,3 +211,47 @@ def integrated_gradients(
 
     mean = engine.mean_gradient(model, inputs, targets, points, torch.from_numpy(weights))
     return (inputs - start) * mean
+
+
+def _highlights(part: Tensor, size: torch.Size, rescale: bool) -> Tensor:
+    """Magnitudes of a part, summed over channels and enlarged: ``(N, 1, H, W)``."""
+    values = part.abs()
+    if rescale:
+        low = values.amin((1, 2, 3), keepdim=True)
+        span = values.amax((1, 2, 3), keepdim=True) - low
+        values = (values - low) / torch.where(span > 0, span, 1.0)
+    summed = values.sum(1, keepdim=True)
+    return F.interpolate(summed, size, mode="bilinear", align_corners=False)
+
+
+@builtin(
+    "fullgrad",
+    aliases=("FullGrad", "full-gradient"),
+    family="gradients",
+    paper="Srinivas and Fleuret, NeurIPS 2019",
+    cost="1 forward, 1 backward",
+    transfer="gray",
+)
+def fullgrad(model: nn.Module, inputs: Tensor, targets: Tensor, rescale: bool = True) -> Tensor:
+    """Magnitudes of what the input and every bias of the network bring, enlarged and added up.
+
+    Input and biases together add up to the output exactly (`verax.engine.biases.full_gradient`). The biases
+    of dense layers and of maps of one pixel belong to no place in the picture; they are part of that sum, not
+    of the map.
+
+    Args:
+        model: the network.
+        inputs: ``(N, C, H, W)``.
+        targets: ``(N,)``.
+        rescale: move each part of each sample to [0, 1] before they are added, as the paper does; without it
+            parts keep their own size.
+    """
+    if inputs.ndim != 4:
+        raise InvalidInput(f"FullGrad needs pictures (N, C, H, W), not shape {tuple(inputs.shape)}.")
+    own, parts, _ = full_gradient(model, inputs, targets)
+    size = inputs.shape[2:]
+    total = _highlights(own, size, rescale)
+    for part in parts:
+        if part.ndim == 4 and len(part) == len(inputs) and part.shape[2:].numel() > 1:
+            total = total + _highlights(part, size, rescale)
+    return total.expand_as(inputs)

@@ -1,12 +1,16 @@
-"""Methods that compare the input with a reference: DeepLIFT."""
+"""Methods that compare the input with references: DeepLIFT and DeepSHAP."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-from verax.engine.baselines import Baseline, baseline_of
+from verax.engine.baselines import Baseline, baseline_of, check_references, noisy_baselines
+from verax.engine.batching import accumulate, rows_within_budget
+from verax.engine.gradients import Points
 from verax.engine.multipliers import deeplift
+from verax.errors import InvalidParameter
 from verax.methods.base import builtin
+from verax.seeding import Streams
 
 _PAPER = "Shrikumar, Greenside and Kundaje, ICML 2017"
 
@@ -37,3 +41,57 @@ def deeplift_reveal_cancel(
 ) -> Tensor:
     """DeepLIFT, RevealCancel rule: positive and negative contributions are followed apart."""
     return deeplift(model, inputs, baseline_of(baseline, inputs), targets, reveal_cancel=True)
+
+
+def _shared(references: Tensor, inputs: Tensor) -> Points:
+    """The same references for every sample: (samples, references) -> ``(n, k, ...)``."""
+    return lambda some, part: references[None, part].expand(len(inputs[some]), *[-1] * inputs.ndim)
+
+
+@builtin(
+    "deep-shap",
+    aliases=("D-SHAP", "DeepSHAP", "deep-lift-shap"),
+    family="references",
+    paper="Lundberg and Lee, NeurIPS 2017; Chen, Lundberg and Lee, Nature Communications 2022",
+    cost="2 forwards and 1 backward for each reference",
+    transfer="shap",
+)
+def deep_shap(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    streams: Streams,
+    references: Tensor | int = 16,
+    baseline: Baseline = 0.0,
+    noise: float = 0.1,
+) -> Tensor:
+    """DeepLIFT (Rescale rule) averaged over references; adds up to the output minus its mean over them.
+
+    Args:
+        model: the network.
+        inputs: ``(N, ...)``.
+        targets: ``(N,)``.
+        streams: the random numbers of each sample.
+        references: a set ``(R, ...)`` used for every sample, or how many are drawn around `baseline`.
+        baseline: what references are made from.
+        noise: standard deviation of the noise around `baseline`, in units of the input.
+    """
+    if isinstance(references, Tensor):
+        start = _shared(check_references(references, inputs), inputs)
+        count = len(references)
+    elif isinstance(references, int) and not isinstance(references, bool) and references >= 1 and noise >= 0:
+        start = noisy_baselines(baseline, inputs, streams, references, noise)
+        count = references
+    else:
+        raise InvalidParameter(
+            "Deep SHAP needs references as a tensor or a whole number from 1, and noise of at least 0."
+        )
+
+    def visit(some: slice, part: slice) -> Tensor:
+        low = start(some, part)
+        many = low.shape[1]
+        x = inputs[some].repeat_interleave(many, 0)
+        shares = deeplift(model, x, low.flatten(0, 1), targets[some].repeat_interleave(many))
+        return shares.reshape(low.shape).sum(1) / count
+
+    return accumulate(inputs, count, visit, rows_within_budget(inputs[0]))

@@ -1,0 +1,109 @@
+"""The full gradient: the output of a network as a sum of what its input and each of its biases bring.
+
+Srinivas and Fleuret, "Full-gradient representation for neural network visualization", NeurIPS 2019. A network
+of linear and piecewise linear operations is f(x) = x . df/dx + sum_b b . df/db. A curved operation y = g(x)
+adds the implicit bias g(x) - g'(x) x (section 3 of the paper), so that the sum is exact for it too.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from verax.engine.gradients import select
+from verax.engine.linear import batch_norm_affine
+from verax.engine.mode import Engine, forward, on_path
+from verax.engine.operations import CATEGORIES, Operation
+
+_WITHOUT = frozenset({"relu", "leaky_relu", "prelu", "neg", "abs"})
+"""Functions with g(x) = g'(x) x everywhere."""
+
+
+class Biases(Engine):
+    """The gradient, with a note of every bias that the network adds, however it is spelled.
+
+    Constants that arrive by ``where``, ``masked_fill``, item assignment or padding are not noted.
+    """
+
+    categories = CATEGORIES | {"rdiv": "mul"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[tuple[Tensor, Tensor]] = []
+
+    def note(self, value: Tensor, bias: Tensor) -> Tensor:
+        """The value itself, behind a zero whose gradient is that of the bias at every place."""
+        zero = torch.zeros_like(value).requires_grad_()
+        self.notes.append((zero, bias.detach()))
+        return value + zero
+
+    def linear(self, operation: Operation) -> Tensor:
+        """The bias of a convolution or a dense layer."""
+        value: Tensor = self.native(operation)
+        bias = (*operation.args, None)[2]
+        if bias is None:
+            return value
+        dims = 0 if operation.name == "linear" else operation.args[1].dim() - 2
+        return self.note(value, bias.reshape(-1, *[1] * dims))
+
+    def norm(self, operation: Operation) -> Tensor:
+        """The shift of a batch normalisation in eval mode."""
+        return self.note(super().norm(operation), batch_norm_affine(operation)[1])
+
+    def add(self, operation: Operation) -> Tensor:
+        """A constant summand."""
+        value: Tensor = self.native(operation)
+        (a, b), alpha = operation.args[:2], operation.kwargs.get("alpha", 1)
+        if on_path(a) and on_path(b):
+            return value
+        of_a, of_b = {"add": (1, alpha), "sub": (1, -alpha), "rsub": (-alpha, 1)}[operation.name]
+        constant, factor = (b, of_b) if on_path(a) else (a, of_a)
+        known = torch.as_tensor(constant, dtype=value.dtype, device=value.device)  # not by way of float32
+        return self.note(value, factor * known)
+
+    def activation(self, operation: Operation) -> Tensor:
+        """The implicit bias of a nonlinearity."""
+        value: Tensor = self.native(operation)
+        if operation.name in _WITHOUT:
+            return value
+        with torch.enable_grad():
+            leaf = operation.args[0].detach().requires_grad_()
+            (slope,) = torch.autograd.grad(operation(leaf).sum(), leaf)
+        implicit = value.detach() - slope * leaf.detach()
+        return self.note(value, implicit) if bool(implicit.any()) else value
+
+    elementwise = activation
+
+    def matmul(self, operation: Operation) -> Tensor:
+        """A product of two paths counts itself twice."""
+        value: Tensor = self.native(operation)
+        return self.note(value, -value) if all(map(on_path, operation.args[:2])) else value
+
+    def mul(self, operation: Operation) -> Tensor:
+        """A product of two paths counts itself twice, a quotient not at all or against itself."""
+        value: Tensor = self.native(operation)
+        a, b = map(on_path, operation.args[:2] if operation.name != "rdiv" else operation.args[1::-1])
+        if operation.name != "mul" and b:
+            return self.note(value, value if a else 2 * value)
+        return self.note(value, -value) if a and b else value
+
+
+def full_gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+    """What the input and each bias bring to the explained output.
+
+    Returns:
+        The input's part (shape of `inputs`), the parts of the biases in the order of the forward pass (each
+        of the shape of the value that it was added to), and the outputs ``(N,)`` that these add up to.
+    """
+    engine = Biases()
+    leaf, out = forward(engine, model, inputs)
+    with torch.enable_grad():
+        chosen = select(out, targets)
+    zeros = [zero for zero, _ in engine.notes]
+    slope, *slopes = torch.autograd.grad(chosen.sum(), [leaf, *zeros], allow_unused=True)
+    own = torch.zeros_like(inputs) if slope is None else inputs * slope
+    parts = [
+        torch.zeros_like(zero) if g is None else g * bias
+        for (zero, bias), g in zip(engine.notes, slopes, strict=True)
+    ]
+    return own, parts, chosen.detach()

@@ -1,0 +1,136 @@
+"""Methods as the libraries behind the SMERF paper computed them, quirks included.
+
+Kim, Plumb and Talwalkar, "Sanity Simulations for Saliency Methods", ICML 2022, used iNNvestigate 1.0.8 and
+code of their own. Where that differs from the method's definition, ``NAME@published`` is the method as it was
+run; methods without such a twin here are the same in both.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from verax.engine import gradients as engine
+from verax.engine import rules
+from verax.engine.batching import accumulate, rows_within_budget
+from verax.engine.features import feature_map
+from verax.engine.mode import propagate
+from verax.engine.relevance import LRP, Composite
+from verax.errors import InvalidInput
+from verax.methods.base import builtin
+from verax.methods.gradients import smoothgrad_squared
+from verax.seeding import Streams
+
+_PAPER = "Kim, Plumb and Talwalkar, ICML 2022 (iNNvestigate 1.0.8)"
+_COPIES = 64
+
+
+@builtin(
+    "gradient@published", family="gradients", paper=_PAPER, cost="1 forward, 1 backward", transfer="gray"
+)
+def gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """The magnitude of the gradient, channel by channel."""
+    return engine.gradient(model, inputs, targets).abs()
+
+
+@builtin(
+    "smoothgrad@published",
+    family="gradients",
+    paper=_PAPER,
+    cost="64 forwards and backwards",
+    transfer="gray",
+)
+def smoothgrad(model: nn.Module, inputs: Tensor, targets: Tensor, streams: Streams) -> Tensor:
+    """The mean *squared* gradient over 64 copies with noise of 0.1 in units of the input."""
+    return smoothgrad_squared(model, inputs, targets, streams, samples=_COPIES, noise=0.1)
+
+
+@builtin("integrated-gradients@published", family="gradients", paper=_PAPER, cost="64 forwards and backwards")
+def integrated_gradients(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Integrated gradients along the wrong path: from the input to its double, in 64 left-hand steps.
+
+    iNNvestigate 1.0.8 takes gradients at x + a (x - reference) instead of reference + a (x - reference).
+    """
+    away = torch.arange(_COPIES, dtype=torch.float64) / _COPIES
+
+    def visit(some: slice, part: slice) -> Tensor:
+        factor = 1 + away[part].to(inputs).reshape(1, -1, *[1] * (inputs.ndim - 1))
+        return engine.gradients_at(model, inputs[some, None] * factor, targets[some]).sum(1) / _COPIES
+
+    return inputs * accumulate(inputs, _COPIES, visit, rows_within_budget(inputs[0]))
+
+
+@builtin("grad-cam@published", family="cams", paper=_PAPER, cost="1 forward, 1 backward", transfer="plain")
+def grad_cam(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Grad-CAM that is enlarged first, rectified then, and divided by its maximum.
+
+    An empty map is NaN in the original, which its metrics read as 0; here it is 0.
+    """
+    activations, slopes = feature_map(model, inputs, targets)
+    cam = (activations * slopes.mean((2, 3), keepdim=True)).sum(1, keepdim=True)
+    cam = F.relu(F.interpolate(cam, size=inputs.shape[2:], mode="bilinear", align_corners=False))
+    peak = cam.amax((1, 2, 3), keepdim=True)
+    return (cam / torch.where(peak > 0, peak, 1.0)).expand_as(inputs)
+
+
+def _relevance(
+    model: nn.Module, inputs: Tensor, targets: Tensor, composite: Composite, start: str = "output"
+) -> Tensor:
+    return propagate(LRP(composite), model, inputs, targets, start=start)[0]
+
+
+def _alpha_beta(alpha: float, beta: float) -> rules.Rule:
+    """The whole bias in both denominators, and only exact zeros moved away from zero."""
+    return rules.alpha_beta(alpha, beta, eps=0, bias="innvestigate")
+
+
+@builtin("deep-taylor@published", family="relevance", paper=_PAPER, cost="1 forward, 2 backwards")
+def deep_taylor(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Deep Taylor with alpha 1 beta 0 and biases instead of z+, for inputs from 0 to 1.
+
+    The output is rectified first, pooling shares by its gradient, batch normalisation is passed unchanged.
+    """
+    plus = _alpha_beta(1, 0)
+    first = rules.z_box(0.0, 1.0, eps=0)
+    composite = Composite(plus, plus, first, pool=rules.adjoint(), batch_norm="pass")
+    return _relevance(model, inputs, targets, composite, start="relu")
+
+
+@builtin("lrp-epsilon@published", family="relevance", paper=_PAPER, cost="1 forward, 1 backward")
+def lrp_epsilon(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """LRP-epsilon with an epsilon of 1 in every layer."""
+    rule = rules.epsilon(1.0)
+    return _relevance(model, inputs, targets, Composite(rule, rule))
+
+
+def _preset(alpha: float, beta: float) -> Composite:
+    return Composite(conv=_alpha_beta(alpha, beta), dense=rules.epsilon(1.0), first=rules.flat(eps=0))
+
+
+@builtin("lrp-a@published", family="relevance", paper=_PAPER, cost="1 forward, 2 backwards")
+def lrp_a(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Preset A, flat: epsilon 1 on dense layers, alpha 1 beta 0 with the whole bias on convolutions."""
+    return _relevance(model, inputs, targets, _preset(1, 0))
+
+
+@builtin("lrp-b@published", family="relevance", paper=_PAPER, cost="1 forward, 4 backwards")
+def lrp_b(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Preset B, flat: epsilon 1 on dense layers, alpha 2 beta 1 with the whole bias on convolutions."""
+    return _relevance(model, inputs, targets, _preset(2, 1))
+
+
+@builtin("edge@published", family="controls", paper=_PAPER, cost="none", transfer="inverse")
+def edge(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Signed horizontal Sobel differences with a 5 x 5 kernel, each picture moved to [0, 1]."""
+    if inputs.ndim != 4 or min(inputs.shape[2:]) < 3:
+        raise InvalidInput(
+            f"Edges need pictures (N, C, H, W) of at least 3 x 3, not shape {tuple(inputs.shape)}."
+        )
+    across = torch.tensor([-1.0, -2.0, 0.0, 2.0, 1.0]).to(inputs)
+    down = torch.tensor([1.0, 4.0, 6.0, 4.0, 1.0]).to(inputs)
+    flat = F.pad(inputs.flatten(0, 1)[:, None], (2, 2, 2, 2), mode="reflect")
+    found = F.conv2d(flat, torch.outer(down, across)[None, None]).reshape(inputs.shape)
+    low = found.amin((1, 2, 3), keepdim=True)
+    span = found.amax((1, 2, 3), keepdim=True) - low
+    return (found - low) / torch.where(span > 0, span, 1.0)

@@ -1,0 +1,314 @@
+"""Class activation maps against Captum, loops and one another (float64)."""
+
+import captum.attr as captum
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import verax
+from spellings import SPELLINGS, Spelled, plain, residual
+from verax.engine import batching, features, masking
+from verax.engine.features import ablated_outputs, feature_map
+from verax.errors import InvalidInput, InvalidParameter, UnsupportedOperation
+from verax.methods import METHODS
+from verax.methods import cams as own
+
+TARGETS = torch.tensor([0, 1, 2, 3, 4, 0])
+CAMS = {
+    "grad-cam": own.grad_cam,
+    "grad-cam-plus-plus": own.grad_cam_plus_plus,
+    "hires-cam": own.hires_cam,
+    "layer-cam": own.layer_cam,
+    "score-cam": own.score_cam,
+    "ablation-cam": own.ablation_cam,
+    "guided-grad-cam": own.guided_grad_cam,
+}
+
+
+def drawn(*shape, seed=0):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        x = torch.randn(*shape, dtype=torch.float64)
+    x[:, :, :3] = 0
+    return x
+
+
+X = drawn(6, 3, 14, 14)
+
+
+def error(a, b):
+    assert a.shape == b.shape
+    return float((a - b).norm() / b.norm())
+
+
+def large(cam, relu=True):
+    """A map (N, h, w) as all of these methods show it."""
+    cam = F.relu(cam) if relu else cam
+    return F.interpolate(cam[:, None], (14, 14), mode="bilinear").expand(-1, 3, -1, -1)
+
+
+def halves(model):
+    """`plain()` up to its last feature map, and the rest."""
+    return model[:5], model[5:]
+
+
+def pieces(model):
+    """Activations and gradients of one sample after another."""
+    body, head = halves(model)
+    found = []
+    for x, target in zip(X, TARGETS, strict=True):
+        a = body(x[None]).detach().requires_grad_()
+        (g,) = torch.autograd.grad(head(a)[0, target], a)
+        found.append((a[0].detach(), g[0]))
+    return found
+
+
+# -- by Captum -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("relu", [True, False])
+def test_grad_cam_equals_captum(relu):
+    model = plain()
+    cam = captum.LayerGradCam(model, model[4]).attribute(X, TARGETS, relu_attributions=relu).detach()
+    wanted = F.interpolate(cam, (14, 14), mode="bilinear").expand_as(X)
+    assert error(own.grad_cam(model, X, TARGETS, relu=relu), wanted) < 1e-13
+    assert error(own.grad_cam(model, X, TARGETS, "4", relu), wanted) < 1e-13
+
+
+def test_guided_grad_cam_equals_captum():
+    model = plain()
+    theirs = captum.GuidedGradCam(model, model[4]).attribute(X, TARGETS, interpolate_mode="bilinear")
+    assert error(own.guided_grad_cam(model, X, TARGETS), theirs.detach()) < 1e-13
+    assert error(own.guided_grad_cam(model, X, TARGETS, "4"), theirs.detach()) < 1e-13
+
+
+def test_hires_cam_equals_captums_layer_activation_times_gradient():
+    model = plain()
+    theirs = captum.LayerGradientXActivation(model, model[0]).attribute(X, TARGETS).detach().sum(1)
+    assert error(own.hires_cam(model, X, TARGETS, "0", False), large(theirs, False)) < 1e-13
+
+
+# -- by loops --------------------------------------------------------------------------------------------
+
+
+def test_grad_cam_plus_plus_by_a_loop():
+    model = plain()
+    cams = []
+    for a, g in pieces(model):
+        cam = torch.zeros(a.shape[1:], dtype=a.dtype)
+        for k in range(len(a)):
+            weight, mass = 0.0, float(a[k].sum())
+            for slope in g[k].flatten().tolist():
+                below = 2 * slope**2 + mass * slope**3
+                weight += (slope**2 / below if below else 0.0) * max(slope, 0.0)
+            cam += weight * a[k]
+        cams.append(cam)
+    assert error(own.grad_cam_plus_plus(model, X, TARGETS), large(torch.stack(cams))) < 1e-12
+
+
+@pytest.mark.parametrize("relu", [True, False])
+def test_pixel_wise_cams_by_a_loop(relu):
+    model = plain()
+    hires = torch.stack([sum(a[k] * g[k] for k in range(len(a))) for a, g in pieces(model)])
+    layer = torch.stack([sum(a[k] * g[k].clamp_min(0) for k in range(len(a))) for a, g in pieces(model)])
+    assert error(own.hires_cam(model, X, TARGETS, relu=relu), large(hires, relu)) < 1e-13
+    assert error(own.layer_cam(model, X, TARGETS, relu=relu), large(layer, relu)) < 1e-13
+
+
+def test_hires_cam_adds_up_without_bias_behind_the_layer():
+    model = residual(bias=False)
+    x, targets = drawn(4, 3, 32, 32), torch.tensor([0, 1, 2, 3])
+    activations, slopes = feature_map(model, x, targets)
+    wanted = model(x).gather(1, targets[:, None])[:, 0].detach()
+    assert error((activations * slopes).flatten(1).sum(1), wanted) < 1e-12
+
+
+@pytest.mark.parametrize("start", [0.0, 0.4])
+def test_score_cam_by_a_loop(start):
+    model = plain()
+    body, _ = halves(model)
+    cams, skipped = [], 0
+    with torch.no_grad():
+        for x, target in zip(X, TARGETS, strict=True):
+            a = body(x[None])[0]
+            scores, kept = [], []
+            for channel in a:
+                if channel.min() == channel.max():
+                    skipped += 1
+                    continue
+                mask = F.interpolate(channel[None, None], (14, 14), mode="bilinear")[0, 0]
+                mask = (mask - mask.min()) / (mask.max() - mask.min())
+                scores.append(model((x * mask + (1 - mask) * start)[None])[0, target])
+                kept.append(channel)
+            weights = torch.stack(scores).softmax(0)
+            cams.append(sum(w * channel for w, channel in zip(weights, kept, strict=True)))
+    assert skipped > 0
+    ours = own.score_cam(model, X, TARGETS, baseline=start)
+    assert error(ours, large(torch.stack(cams))) < 1e-12
+
+
+def test_ablation_cam_by_a_loop():
+    model = plain()
+    body, head = halves(model)
+    cams, weights = [], []
+    with torch.no_grad():
+        for x, target in zip(X, TARGETS, strict=True):
+            a = body(x[None])[0]
+            plain_score = head(a[None])[0, target]
+            falls = []
+            for k in range(len(a)):
+                without = a.clone()
+                without[k] = 0
+                falls.append((plain_score - head(without[None])[0, target]) / plain_score.abs())
+            cams.append(sum(w * channel for w, channel in zip(falls, a, strict=True)))
+            weights.append(torch.stack(falls))
+    assert error(own.ablation_cam(model, X, TARGETS, relu=False), large(torch.stack(cams), False)) < 1e-12
+    assert error(own.ablation_cam(model, X, TARGETS), large(torch.stack(cams))) < 1e-12
+    activations, outputs, without = ablated_outputs(model, X, TARGETS)
+    dead = (activations == 0).flatten(2).all(2)
+    assert dead.any()
+    assert torch.equal(without[dead], outputs[:, None].expand_as(without)[dead])
+    assert error((outputs[:, None] - without) / outputs.abs()[:, None], torch.stack(weights)) < 1e-12
+
+
+def test_ablation_at_named_and_reused_layers():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                self.conv, self.head = nn.Conv2d(3, 3, 3, padding=1), nn.Linear(588, 5)
+            self.relu = nn.ReLU(inplace=True)
+
+        def forward(self, x, ablate=None):
+            x = self.relu(self.conv(x))
+            x = self.conv(x)
+            if ablate is not None:
+                x = x.clone()
+                x[:, ablate] = 0
+            return self.head(self.relu(x).flatten(1))
+
+    model = Twice().double().eval()
+    activations, _, without = ablated_outputs(model, X, TARGETS, "conv")
+    assert activations.min() < 0  # before the ReLU, although that works in place
+    for k in range(3):
+        wanted = model(X, k).gather(1, TARGETS[:, None])[:, 0].detach()
+        assert error(without[:, k], wanted) < 1e-13
+    automatic, _, without = ablated_outputs(model, X, TARGETS)
+    assert automatic.min() == 0
+    for k in range(3):
+        wanted = model(X, k).gather(1, TARGETS[:, None])[:, 0].detach()  # relu(0) = 0
+        assert error(without[:, k], wanted) < 1e-13
+    assert not [m for m in model.modules() if m._forward_hooks]
+
+
+def test_ablation_notices_other_ways():
+    class Branching(nn.Module):
+        def forward(self, x):
+            x = (
+                F.avg_pool2d(x, 2)
+                if len(x) == 6
+                else F.avg_pool2d(F.relu(x).flatten(1)[:, :75].view(-1, 3, 5, 5), 2)
+            )
+            return x.flatten(1)
+
+    with pytest.raises(UnsupportedOperation, match="other operations"):
+        ablated_outputs(Branching(), X, TARGETS)
+
+
+def test_constant_and_empty_maps_give_no_nan():
+    class Flat(nn.Module):
+        def forward(self, x):
+            features = torch.stack([0 * x[:, 0] + 2, 0 * x[:, 0], x[:, 1]], 1)
+            return features.mean((2, 3))
+
+    for name in CAMS:
+        for target in range(3):
+            maps = verax.explain(Flat(), X, target, method=name)
+            assert torch.isfinite(maps).all(), name
+    score = own.score_cam(Flat(), X, TARGETS % 3, relu=False)
+    assert error(score, X[:, 1:2].expand_as(X)) < 1e-13  # the only channel that is not constant
+    still = own.score_cam(Flat(), torch.zeros_like(X), TARGETS % 3)
+    assert still.abs().max() == 0
+    zero = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(576, 2)).double()
+    for weight in zero.parameters():
+        nn.init.zeros_(weight)
+    for function in CAMS.values():
+        assert function(zero, X, TARGETS % 2).abs().max() == 0
+
+
+# -- what holds for all of them --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("name", CAMS)
+def test_spellings_give_identical_maps(name, spelling):
+    model = plain()
+    wanted = CAMS[name](model, X, TARGETS)
+    assert wanted.abs().sum() > 0
+    assert error(CAMS[name](Spelled(model, spelling), X, TARGETS), wanted) < 1e-13
+
+
+@pytest.mark.parametrize("name", CAMS)
+def test_maps_do_not_depend_on_the_batch(name, monkeypatch):
+    model = plain()
+    whole = verax.explain(model, X, TARGETS, method=name)
+    assert error(verax.explain(model, X, TARGETS, method=name, batch_size=2), whole) < 1e-6
+    order = torch.tensor([4, 2, 0, 1, 3, 5])
+    assert error(verax.explain(model, X[order], TARGETS[order], method=name), whole[order]) < 1e-6
+    assert error(verax.explain(model, X[3:4], TARGETS[3:4], method=name), whole[3:4]) < 1e-6
+    monkeypatch.setattr(batching.rows_within_budget, "__defaults__", (588 * 5,))
+    assert error(verax.explain(model, X, TARGETS, method=name), whole) < 1e-6
+
+
+@pytest.mark.parametrize("service", ["ablated", "channel"])
+def test_out_of_memory_halves_the_passes(service):
+    model, asked = plain(), []
+
+    class Greedy(nn.Module):
+        def forward(self, x):
+            asked.append(len(x))
+            if len(x) > 6:
+                raise torch.OutOfMemoryError("too much")
+            return model(x)
+
+    def run(network, rows):
+        if service == "ablated":
+            return features.ablated_outputs(network, X, TARGETS, rows=rows)[2]
+        maps = feature_map(model, X, TARGETS)[0]
+        return masking.channel_outputs(network, X, TARGETS, maps, torch.zeros(1), rows=rows)
+
+    assert torch.allclose(run(Greedy(), 40), run(model, 512), rtol=1e-12, equal_nan=False)
+    assert max(asked) > 6
+
+
+@pytest.mark.parametrize("name", CAMS)
+def test_bad_parameters_get_one_sentence(name):
+    model = plain()
+    cases = [
+        (dict(layer="44"), InvalidParameter, "no layer '44'"),
+        (dict(layer="8"), InvalidParameter, "gives no feature map"),
+        (dict(inputs=X.flatten(1), model=nn.Linear(588, 5).double()), InvalidInput, "need pictures"),
+        (dict(model=nn.Sequential(nn.Flatten(), nn.Linear(588, 5)).double()), InvalidInput, "name a layer"),
+        (dict(rellu=True), InvalidParameter, "did you mean 'relu'"),
+    ]
+    for change, kind, words in cases:
+        with pytest.raises(kind, match=words) as caught:
+            verax.explain(**{"model": model, "inputs": X, "targets": TARGETS, "method": name, **change})
+        assert "\n" not in str(caught.value)
+
+
+def test_layers_and_facts():
+    model = plain()
+    for name, function in CAMS.items():
+        assert error(function(model, X, TARGETS, layer="4"), function(model, X, TARGETS)) < 1e-13
+        assert error(function(model, X, TARGETS, layer="0"), function(model, X, TARGETS)) > 0.01
+        method = METHODS.get(name)
+        assert method.family == "cams"
+        assert method.paper
+        assert method.transfer == ("projection" if name == "guided-grad-cam" else "plain")
+    for name in set(CAMS) - {"guided-grad-cam"}:
+        maps = CAMS[name](model, X, TARGETS)
+        assert maps.min() >= 0
+        assert torch.equal(maps[:, 0], maps[:, 2])
