@@ -21,7 +21,17 @@ Function = Callable[..., Tensor]
 F = TypeVar("F", bound=Function)
 
 SPECIAL = ("streams", "truth")
-FAMILIES = ("gradients", "relevance", "references", "cams", "perturbations", "controls", "truth", "own")
+FAMILIES = (
+    "gradients",
+    "relevance",
+    "references",
+    "attention",
+    "cams",
+    "perturbations",
+    "controls",
+    "truth",
+    "own",
+)
 
 
 @dataclass(frozen=True)
