@@ -159,9 +159,7 @@ def test_the_fused_inference_path_of_encoders_does_not_slip_through(first, monke
         assert not called
         model(x)
         assert called or first  # without the engine it is taken
-    point = (
-        x.clone().requires_grad_()
-    )  # the fused path zeroes padded tokens: no reference
+    point = x.clone().requires_grad_()  # the fused path zeroes padded tokens: no reference
     change = (model(point) - model(point * 0.3)).gather(1, TARGETS[:, None])[:, 0].detach()
     assert [tuple(layer.shape) for layer in weights] == [(4, 2, 6, 6)] * 2
     contributions = deeplift(model, x, x * 0.3, TARGETS)

@@ -90,14 +90,15 @@ class LRP(Engine):
         """Relevance passes nonlinearities unchanged."""
         x = operation.args[0]
         y = attach(operation(x.detach()), lambda r: (r,), x)
-        if operation.name in ("sigmoid", "hardsigmoid"):
+        if operation.name in ("sigmoid", "hardsigmoid") and on_path(y):
             _metadata(y)[_GATE] = True
         return y
 
     def routing(self, operation: Operation) -> Any:
         """Moved values keep their relevance, and gates stay gates."""
         result = self.native(operation)
-        path = [t for t in tree_leaves((operation.args, operation.kwargs)) if on_path(t)]
+        used = operation.args[:1] if operation.name.endswith("_as") else (operation.args, operation.kwargs)
+        path = [t for t in tree_leaves(used) if on_path(t)]
         if isinstance(result, Tensor) and on_path(result) and all(map(_is_gate, path)):
             _metadata(result)[_GATE] = True
         return result
