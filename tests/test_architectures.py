@@ -130,7 +130,8 @@ def test_guided_backprop_is_the_gradient_where_there_is_no_relu(models, name):
     slope = torch.autograd.grad(model(point).gather(1, targets[:, None]).sum(), point)[0]
     assert bool(found.isfinite().all())
     assert bool(found.abs().sum() > 0)
-    assert (worst(found, slope) < 1e-11) == (name in (*TRANSFORMER, "efficientnet_b0"))
+    # a change of 1e-16 in the input moves the gradient of efficientnet_b0 by 3e-10
+    assert (worst(found, slope) < 1e-8) == (name in (*TRANSFORMER, "efficientnet_b0"))
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,7 @@ BRANCHES = {
     "fewer steps": (lambda x: x if x.sum() > 0 else F.relu(x), "branches"),
     "other weights": (lambda x: F.linear(x, WEIGHTS[0] if x.sum() > 0 else WEIGHTS[1]), "branches"),
     "index": (lambda x: F.linear(x, WEIGHTS[int(x.sum() > 0)]), "add up"),
+    "fewer steps, by index": (lambda x: [torch.clone, F.relu][int(x.sum() > 0)](x), "nothing on the input"),
     "number": (lambda x: x * x.sum().item(), "add up"),
 }
 
@@ -293,30 +294,51 @@ def test_multipliers_are_the_gradient_where_nothing_changes():
         assert error(deeplift(model, x, x - step, TARGETS), slope * step) < 1e-4, name
 
 
+class Product(nn.Module):
+    """A signal times a gate between two dense layers without bias."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.a, self.b = how, drawn(5, 6, seed=1), drawn(3, 5, seed=2)
+
+    def forward(self, x):
+        y = x @ self.a.T
+        if self.how == "silu":
+            y = y * y.sigmoid()
+        elif self.how == "reshaped":
+            y = y.sigmoid().unsqueeze(2).squeeze(2) * y
+        elif self.how == "squeezed":
+            y = y * F.hardsigmoid(y.mean(1, keepdim=True)).expand_as(y)
+        elif self.how == "tanh":
+            y = y * y.tanh()
+        elif self.how == "halves of tanh":
+            y = (y * y.tanh().detach() + y.detach() * (y * (y.tanh() / y).detach())) / 2
+        elif self.how == "frozen squeezed":
+            y = y * F.hardsigmoid(y.mean(1, keepdim=True)).detach()
+        else:
+            y = y * y.sigmoid().detach()
+        return y @ self.b.T
+
+
 @pytest.mark.parametrize(
-    "function",
+    ("how", "frozen", "engine"),
     [
-        lambda x: x * x.sigmoid(),
-        lambda x: x.sigmoid().unsqueeze(2).squeeze(2) * x,
-        lambda x: x * F.hardsigmoid(x.mean(1, keepdim=True)).expand_as(x),
+        ("silu", "frozen", LRP),
+        ("reshaped", "frozen", LRP),
+        ("squeezed", "frozen squeezed", LRP),
+        ("tanh", "halves of tanh", AttentionLRP),
     ],
-    ids=["silu", "reshaped", "squeezed"],
 )
-def test_a_gate_passes_relevance_to_its_signal(function):
-    x = drawn(4, 6)
-
-    class Gated(Between):
-        def __init__(self):
-            super().__init__(function)
-            self.a.bias = self.b.bias = None
-
-    model = Gated()
-    out = model(x).gather(1, TARGETS[:, None])[:, 0].detach()
+def test_products_hand_relevance_to_the_signal_or_to_both_halves(how, frozen, engine):
+    x, point = drawn(4, 6), drawn(4, 6).requires_grad_()
     zero = Composite(rules.epsilon(0), rules.epsilon(0), pool=rules.epsilon(0), eps=0)
-    r = propagate(LRP(zero), model, x, TARGETS, "output")[0]
-    assert error(r.sum(1), out) < 1e-12
+    wanted = torch.autograd.grad(Product(frozen)(point).gather(1, TARGETS[:, None]).sum(), point)[0] * x
+    assert error(propagate(engine(zero), Product(how), x, TARGETS, "output")[0], wanted) < 1e-12
+
+
+def test_products_of_two_signals_are_refused_by_plain_lrp():
     with pytest.raises(UnsupportedOperation, match="attn-lrp"):
-        METHODS["lrp"](Between(lambda x: x * x.tanh()), x, TARGETS)
+        METHODS["lrp"](Product("tanh"), drawn(4, 6), TARGETS)
 
 
 def test_smooth_activations_in_place_under_guided_backprop():

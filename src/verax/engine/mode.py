@@ -10,7 +10,7 @@ no surgery: functional, reused, in-place and residual spellings are seen as what
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -108,7 +108,7 @@ class Engine(TorchFunctionMode):
         # torch.zeros(3), set_grad_enabled(False), x.new_zeros(3), ...
         if not tensors or getattr(func, "__name__", "") in FACTORIES:
             return func(*args, **kwargs)
-        with full_precision(tensors[0]):
+        with full_precision(*tensors):
             return self._answer(func, args, kwargs, tensors)
 
     def _answer(
@@ -234,10 +234,10 @@ class _Plain(Engine):
     strict = False
 
 
-def full_precision(like: Tensor) -> Any:
-    """A context without autocast."""
-    kind = like.device.type
-    if not torch.is_autocast_enabled(kind):
+def full_precision(*tensors: Tensor) -> AbstractContextManager[Any]:
+    """A context without autocast on the device of the tensors (numbers may stay on the CPU beside a GPU)."""
+    kind = next((t.device.type for t in tensors if t.device.type != "cpu"), "cpu")
+    if kind == "meta" or not torch.is_autocast_enabled(kind):
         return nullcontext()
     return torch.autocast(kind, enabled=False)
 
