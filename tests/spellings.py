@@ -108,3 +108,69 @@ def residual(bias=True):
             if not bias and isinstance(q, nn.Conv2d):
                 q.bias = None
     return model.double().eval()
+
+
+ATTENTION = ("module", "fused", "written", "einsum")
+
+
+class Attention(nn.Module):
+    """The weights of `nn.MultiheadAttention` in four spellings."""
+
+    def __init__(self, wide, heads, how):
+        super().__init__()
+        self.inner, self.heads, self.how = nn.MultiheadAttention(wide, heads, batch_first=True), heads, how
+
+    def forward(self, x):
+        if self.how == "module":
+            return self.inner(x, x, x, need_weights=False)[0]
+        samples, tokens, wide = x.shape
+        packed = F.linear(x, self.inner.in_proj_weight, self.inner.in_proj_bias)
+        q, k, v = packed.view(samples, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        if self.how == "fused":
+            y = F.scaled_dot_product_attention(q, k, v)
+        elif self.how == "written":
+            y = F.softmax(q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5, dim=-1) @ v
+        else:
+            scores = torch.einsum("nhid,nhjd->nhij", q, k) * q.shape[-1] ** -0.5
+            y = torch.einsum("nhij,nhjd->nhid", scores.softmax(-1), v)
+        return self.inner.out_proj(y.transpose(1, 2).reshape(samples, tokens, wide))
+
+
+class Layer(nn.Module):
+    """A transformer layer that normalises first."""
+
+    def __init__(self, wide, heads, how):
+        super().__init__()
+        self.n1, self.n2, self.attend = nn.LayerNorm(wide), nn.LayerNorm(wide), Attention(wide, heads, how)
+        self.f1, self.f2 = nn.Linear(wide, 2 * wide), nn.Linear(2 * wide, wide)
+
+    def forward(self, x):
+        x = x + self.attend(self.n1(x))
+        return x + self.f2(F.gelu(self.f1(self.n2(x))))
+
+
+class Transformer(nn.Module):
+    """A vision transformer on 16 by 16 pixels: 16 patches, with or without a class token, 5 outputs."""
+
+    def __init__(self, how="module", bias=True, token=True, wide=24, depth=2):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(4)
+            self.patches, self.head = nn.Conv2d(3, wide, 4, 4), nn.Linear(wide, 5)
+            self.layers = nn.Sequential(*[Layer(wide, 4, how) for _ in range(depth)])
+            self.norm, self.token = nn.LayerNorm(wide), token
+            self.first = nn.Parameter(torch.randn(1, 1, wide) * bias)
+            self.place = nn.Parameter(torch.randn(1, 16 + token, wide) * 0.3 * bias)
+            for name, weight in self.named_parameters():
+                if "bias" in name:
+                    weight.data.uniform_(-0.2, 0.2).mul_(bias)
+                elif "norm" in name or ".n" in name:
+                    weight.data.uniform_(0.5, 1.5)
+        self.double().eval()
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        if self.token:
+            x = torch.cat([self.first.expand(len(x), -1, -1), x], 1)
+        x = self.norm(self.layers(x + self.place))
+        return self.head(x[:, 0] if self.token else x.mean(1))

@@ -483,7 +483,6 @@ REFUSED_BY_LRP = {
     "out=": lambda x: torch.add(F.relu(x), 0, out=torch.empty_like(x)),
 }
 REFUSED_BY_DEEPLIFT = {
-    "softmax": lambda x: x.softmax(-1),
     "mask": lambda x: x * (x > 0),
     "where": lambda x: torch.where(x > 0, x, 0 * x),
     "detached gate": lambda x: x * x.sigmoid().detach(),

@@ -12,6 +12,9 @@ from torch import Tensor
 from verax.engine.operations import Operation
 from verax.errors import UnsupportedOperation
 
+COPIED = "verax copied"
+"""Key in a node's metadata: the node whose value an in-place call wrote here."""
+
 
 def stabilise(z: Tensor, eps: float) -> Tensor:
     """Move denominators away from zero: by `eps` in their own direction, or (eps = 0) zeros alone to one."""
@@ -125,13 +128,33 @@ def layer_call(operation: Operation) -> LinearCall:
 
 def matmul_call(operation: Operation) -> LinearCall:
     """A product of which one factor is constant."""
-    a, b = operation.args[:2] if operation.name != "rmatmul" else operation.args[1::-1]
+    factors = operation.factors()
+    assert factors is not None
+    a, b, function = factors
     if a.grad_fn is not None:
         fixed = b.detach()
-        out_dim = -1 if b.dim() == 2 else None
-        return record("dense", a, lambda x: x @ fixed, torch.matmul, fixed, None, out_dim)
+        out_dim = -1 if b.dim() == 2 and operation.name != "einsum" else None
+        return record("dense", a, lambda x: function(x, fixed), function, fixed, None, out_dim)
     fixed = a.detach()
-    return record("dense", b, lambda x: fixed @ x, lambda x, w: w @ x, fixed)
+    return record("dense", b, lambda x: function(fixed, x), lambda x, w: function(w, x), fixed)
+
+
+def factor_adjoints(
+    function: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor, s: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The transposes of a bilinear call: of function(., b) and of function(a, .), both applied to s."""
+    left, right = a.detach().requires_grad_(), b.detach().requires_grad_()
+    with torch.enable_grad():
+        y = function(left, right)
+    slope_a, slope_b = torch.autograd.grad(y, (left, right), s)
+    return slope_a, slope_b
+
+
+def call_of(x: Tensor) -> Any:
+    """What made x, where a rule kept it: a linear call or a sum; ``y += x`` is seen as ``y + x``."""
+    node: Any = x.grad_fn
+    node = node.metadata.get(COPIED, node) if node is not None else None
+    return getattr(node, "call", None)
 
 
 def after_linear(x: Tensor) -> bool:
@@ -150,8 +173,10 @@ def after_linear(x: Tensor) -> bool:
 
 def merged(x: Tensor, scale: Tensor | None, shift: Tensor) -> LinearCall | None:
     """The linear call that made x with scale * x + shift folded in, where that is possible."""
-    call: LinearCall | None = getattr(x.grad_fn, "call", None)
-    if call is None or call.kind not in ("conv", "dense") or call.source._version != call.version:
+    call = call_of(x)
+    if not isinstance(call, LinearCall) or call.kind not in ("conv", "dense"):
+        return None
+    if call.source._version != call.version:
         return None
     if scale is not None and (call.out_dim is None or (call.kind == "dense" and x.dim() != 2)):
         return None

@@ -10,22 +10,28 @@ no surgery: functional, reused, in-place and residual spellings are seen as what
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from verax.engine.decomposition import attention_with_weights, multihead
+from verax.engine.gradients import leaf as leaf_of
 from verax.engine.gradients import select
-from verax.engine.linear import LinearCall, batch_norm_affine
-from verax.engine.operations import CATEGORIES, UNARY, Operation
+from verax.engine.linear import COPIED, LinearCall, batch_norm_affine
+from verax.engine.operations import CATEGORIES, FACTORIES, UNARY, Operation
 from verax.engine.rules import Rule
 from verax.errors import UnsupportedOperation
 
 Back = Callable[[Tensor], Sequence[Tensor]]
 _SEEN = "verax"
 _SHADOW = "_verax_shadow"
+_CONSTANT, _CUT, _DECLARED = "constant", "cut", "declared constant"
+"""What was made from the input and left the path: masks and indices; values (detach, .data, no_grad); what a
+rule itself takes for a constant."""
 
 
 def on_path(value: Any) -> bool:
@@ -41,7 +47,7 @@ class _Node(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, value: Callable[[], Tensor], back: Back | None, call: LinearCall | None, *inputs: Tensor
+        ctx: Any, value: Callable[[], Tensor], back: Back | None, call: Any, *inputs: Tensor
     ) -> Tensor:
         ctx.back, ctx.call = back, call
         return value()  # fresh memory: the network may overwrite it
@@ -51,7 +57,7 @@ class _Node(torch.autograd.Function):
         return (None, None, None, *ctx.back(grad))
 
 
-def attach(value: Tensor, back: Back | None, *inputs: Tensor, call: LinearCall | None = None) -> Tensor:
+def attach(value: Tensor, back: Back | None, *inputs: Tensor, call: Any = None) -> Tensor:
     """A tensor with `value` on the path behind `inputs`, whose backward is `back`."""
     made: Tensor = _Node.apply(value.detach().clone, back, call, *inputs)  # type: ignore[no-untyped-call]
     return made
@@ -62,17 +68,32 @@ def apply_rule(call: LinearCall, rule: Rule) -> Tensor:
     return attach(call.z, lambda r: (rule(call, r),), call.source, call=call)
 
 
+def declare_constant(value: Tensor) -> Tensor:
+    """A tensor made from the input that a rule treats as a constant on purpose."""
+    setattr(value, _SHADOW, _DECLARED)
+    return value
+
+
 def total(r: Tensor, like: Tensor) -> Tensor:
     """Undo broadcasting."""
     return r.sum_to_size(like.shape)
 
 
 class Engine(TorchFunctionMode):
-    """Finds the path, undoes in-place calls, refuses what it does not know; alone it gives the gradient."""
+    """Finds the path, undoes in-place calls, refuses what it does not know; alone it gives the gradient.
+
+    What a network makes from its input and takes off the path is a hidden nonlinearity. Masks and indices
+    (comparisons, argmax) are constants almost everywhere, so relevance tables accept them, as in
+    ``x * (x > 0)``. Values cut off by ``detach``, ``.data`` or ``no_grad`` are not: they are refused where
+    they meet the path again. A number read out by ``.item()`` cannot be followed and counts as a log.
+
+    Autocast is switched off while an engine runs: sums of relevance need the network's own precision.
+    """
 
     categories = CATEGORIES
     strict = True  # refuse unknown operations on the path
-    masks = True  # values computed from the input may be used as constants, as in x * (x > 0)
+    hints: ClassVar[dict[str, str]] = {}  # operation -> what to say when it is refused
+    masks = True  # masks and indices computed from the input may be used as constants
 
     def __torch_function__(
         self,
@@ -84,23 +105,40 @@ class Engine(TorchFunctionMode):
         """Answer one call of the network."""
         kwargs = kwargs or {}
         tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
-        if not tensors:  # torch.zeros(3), set_grad_enabled(False), ...
+        # torch.zeros(3), set_grad_enabled(False), x.new_zeros(3), ...
+        if not tensors or getattr(func, "__name__", "") in FACTORIES:
             return func(*args, **kwargs)
+        with full_precision(*tensors):
+            return self._answer(func, args, kwargs, tensors)
+
+    def _answer(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Tensor]
+    ) -> Any:
         path = [t for t in tensors if on_path(t)]
-        shadow = any(hasattr(t, _SHADOW) for t in tensors)  # made from the input, not differentiable
+        shadows = {getattr(t, _SHADOW) for t in tensors if hasattr(t, _SHADOW)}
         if not path:  # weights, masks, constants: keep them off the path
             with torch.no_grad():
                 result = func(*args, **kwargs)
-            return self._mark(result) if shadow else result
+            if shadows and isinstance(result, bool):
+                self.decision(result)
+            return self._mark(result, _CUT if _CUT in shadows else _CONSTANT) if shadows else result
         self._check_seen(path)
         operation = Operation.parse(func, args, kwargs)
         kind = self.categories.get(operation.name, "unknown")
         if kind in UNARY and any(t is not operation.args[0] for t in path):  # clamp(x, max=y), x ** y, ...
             kind = "unknown"
-        handler = self.unknown if shadow and not self.masks else getattr(self, kind)
-        result = handler(operation)
+        if kind == "matmul" and operation.factors() is None:  # einsum of three tensors
+            kind = "unknown"
+        if self.strict and (_CUT in shadows or (shadows and not self.masks)):
+            result = self.unknown(operation, cut=True)
+        else:
+            result = getattr(self, kind)(operation)
+        if isinstance(result, bool):
+            self.decision(result)
         if operation.in_place and kind not in ("routing", "unknown"):  # answered out of place: write it back
-            result = args[0].copy_(result)
+            made, result = result.grad_fn, args[0].copy_(result)
+            if result._base is None and result.grad_fn is not None:
+                result.grad_fn.metadata[COPIED] = made
         self._mark(args[0] if result is None and operation.in_place else result)
         return result
 
@@ -114,24 +152,41 @@ class Engine(TorchFunctionMode):
                 )
 
     @staticmethod
-    def _mark(made: Any) -> Any:
-        """Stamp results on the path as seen; brand those that left it (comparisons, indices) as shadows."""
+    def _mark(made: Any, brand: str = _CUT) -> Any:
+        """Stamp results on the path as seen; brand those that left it, whole numbers always as constants."""
         for tensor in tree_leaves(made):
             if on_path(tensor):
                 for seen in (tensor, tensor._base) if on_path(tensor._base) else (tensor,):
                     seen.grad_fn.metadata[_SEEN] = True
-            elif isinstance(tensor, Tensor):
-                setattr(tensor, _SHADOW, True)
+            elif isinstance(tensor, Tensor) and getattr(tensor, _SHADOW, None) != _DECLARED:
+                setattr(tensor, _SHADOW, brand if tensor.is_floating_point() else _CONSTANT)
         return made
 
     # -- one handler for each category; the base class is native autograd ------------------------------------
 
     def native(self, operation: Operation) -> Any:
         """The call as PyTorch differentiates it."""
+        if operation.in_place and self.categories.get(operation.name, "routing") != "routing":
+            # its argument is about to be overwritten, and some derivatives (SiLU, hardswish) need it
+            return operation(operation.args[0].clone())
         return operation.run()
 
     # Aliases at class level: an instance attribute would make a reference cycle that holds the graph.
     routing = activation = elementwise = linear = matmul = add = mul = pool = maxpool = native
+    layernorm = softmax = native
+
+    def attention(self, operation: Operation) -> Tensor:
+        """Attention in primitive calls (the mode is off inside a handler, hence ``with self``)."""
+        with self:
+            return attention_with_weights(*operation.args, **operation.kwargs)[0]
+
+    def multihead(self, operation: Operation) -> Any:
+        """Attention with its projections in primitive calls."""
+        with self:
+            return multihead(*operation.args, **operation.kwargs)
+
+    def decision(self, outcome: bool) -> None:
+        """Called when the network asks whether something made from its input is true."""
 
     def norm(self, operation: Operation) -> Tensor:
         """Batch normalisation in eval mode is a scale and a shift."""
@@ -146,28 +201,51 @@ class Engine(TorchFunctionMode):
             raise UnsupportedOperation("Dropout is active; call model.eval().")
         return self.native(operation)
 
-    def unknown(self, operation: Operation) -> Any:
-        """Let it run, and refuse when relevance arrives there: asserts and logs stay legal."""
+    def unknown(self, operation: Operation, cut: bool = False) -> Any:
+        """Let it run, and refuse when relevance arrives there: asserts and logs stay legal.
+
+        Args:
+            operation: the call.
+            cut: the call has a rule, but one of its arguments was made from the input and left the path.
+        """
         if not self.strict:
             return self.native(operation)
-        name = type(self).__name__
-        if operation.in_place:
+        name, hint = type(self).__name__, self.hints.get(operation.name, "")
+        if operation.in_place and not cut:
             raise UnsupportedOperation(f"{name} has no rule for the in-place operation {operation.name!r}.")
         leaves = tree_leaves((operation.args, operation.kwargs))
         shapes = ", ".join(str(tuple(t.shape)) for t in leaves if isinstance(t, Tensor))
-
-        def back(_: Tensor) -> Sequence[Tensor]:
-            raise UnsupportedOperation(
-                f"{name} has no rule for the operation {operation.name!r} on {shapes}."
+        reason = f"{name} has no rule for the operation {operation.name!r} on {shapes}{hint}."
+        if cut:
+            reason = (
+                f"{name} has no rule for {operation.name!r} with a value that was made from the input and "
+                "taken off the path (detach, .data, no_grad, or a mask)."
             )
 
+        def back(_: Tensor) -> Sequence[Tensor]:
+            raise UnsupportedOperation(reason)
+
         return tree_map(lambda t: attach(t, back, t) if on_path(t) else t, self.native(operation))
+
+
+class _Plain(Engine):
+    """The network as it is, seen as the engines see it: no autocast, no fused inference path."""
+
+    strict = False
+
+
+def full_precision(*tensors: Tensor) -> AbstractContextManager[Any]:
+    """A context without autocast on the device of the tensors (numbers may stay on the CPU beside a GPU)."""
+    kind = next((t.device.type for t in tensors if t.device.type != "cpu"), "cpu")
+    if kind == "meta" or not torch.is_autocast_enabled(kind):
+        return nullcontext()
+    return torch.autocast(kind, enabled=False)
 
 
 def forward(engine: Engine, model: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor]:
     """The input leaf and the network's output under the engine."""
     with torch.enable_grad():
-        leaf = inputs.detach().clone(memory_format=torch.contiguous_format).requires_grad_()
+        leaf = leaf_of(inputs)
         entry = leaf.clone()  # a non-leaf: on the path, and the network may overwrite it
         Engine._mark(entry)
         with engine:
@@ -191,10 +269,31 @@ def propagate(
         targets: ``(N,)``.
         start: begin with 1 ("one"), with the output itself ("output") or with its positive part ("relu").
     """
-    leaf, out = forward(engine, model, inputs)
-    with torch.enable_grad():
-        chosen = select(out, targets)
-    value = chosen.detach()
-    seed = {"one": torch.ones_like(value), "output": value, "relu": value.clamp_min(0)}[start]
-    (result,) = torch.autograd.grad(chosen, leaf, seed)
+    with full_precision(inputs):
+        leaf, out = forward(engine, model, inputs)
+        with torch.enable_grad():
+            chosen = select(out, targets)
+        value = chosen.detach()
+        check_samples(model, inputs, targets, value)
+        seed = {"one": torch.ones_like(value), "output": value, "relu": value.clamp_min(0)}[start]
+        (result,) = torch.autograd.grad(chosen, leaf, seed)
     return result.detach(), value
+
+
+def check_samples(model: nn.Module, inputs: Tensor, targets: Tensor, values: Tensor) -> None:
+    """Refuse a network whose output for one sample depends on the samples beside it.
+
+    Which dimension holds the samples cannot be read off a tensor (transformers put them second), so outputs
+    are compared instead of reductions forbidden: the first and the last sample are run again alone. A mean,
+    a roll or an anchor changes one of them, whatever the network does in between.
+    """
+    count = len(inputs)
+    if count < 2:
+        return
+    tolerance = {torch.float64: 1e-6, torch.float32: 1e-3}.get(values.dtype, 0.1)
+    for row in (slice(0, 1), slice(count - 1, count)):
+        again = select(forward(_Plain(), model, inputs[row])[1], targets[row]).detach()
+        if bool(((again - values[row]).abs() > tolerance * values.abs().max()).any()):
+            raise UnsupportedOperation(
+                "The network's output for one sample depends on the other samples of the batch."
+            )

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from verax.engine.linear import LinearCall, batch_norm_affine, layer_call, matmul_call, merged
-from verax.engine.mode import Engine, apply_rule, attach, forward, on_path, propagate, total
+from verax.engine.gradients import select
+from verax.engine.linear import (
+    LinearCall,
+    batch_norm_affine,
+    call_of,
+    factor_adjoints,
+    layer_call,
+    matmul_call,
+    merged,
+    record,
+)
+from verax.engine.mode import Engine, apply_rule, attach, forward, full_precision, on_path, propagate, total
+from verax.engine.normalisation import Normalisation
 from verax.engine.operations import Operation
 from verax.engine.rules import adjoint
+from verax.engine.slopes import Sum, reveal_cancel_linear, reveal_cancel_sum, slope, softmax_slopes
 from verax.errors import UnsupportedOperation
 
 
@@ -55,6 +67,13 @@ class DeepLift(Engine):
 
     A first run on the baseline fills a tape, the run on the input replays it by position; so nothing depends
     on where the batch dimension is. Maximum pooling credits a rise to the new maximum and a fall to the old.
+    Products of two paths, of numbers or of matrices, are shared by the Shapley value. Softmax and
+    normalisation are taken apart into exp, log, square root, sums and products.
+
+    RevealCancel applies to a nonlinearity straight behind a layer, a pooling or a sum of two paths. Behind
+    anything else it is Rescale, which is the same wherever a unit has a single contribution (batch
+    normalisation that could not be merged) and an approximation behind concatenation and reshaping; the
+    contributions add up in every case.
     """
 
     masks = False  # a mask computed from the input is a hidden nonlinearity: refuse
@@ -63,7 +82,9 @@ class DeepLift(Engine):
         super().__init__()
         self.reveal_cancel = reveal_cancel
         self.tape: list[tuple[str, list[Tensor]]] = []
+        self.decisions: list[bool] = []
         self.cursor: int | None = None  # None while the baseline is recorded
+        self.decided = 0
 
     def reference(self, name: str, *values: Tensor) -> Sequence[Tensor] | None:
         """The same call's values on the baseline; None while it is recorded."""
@@ -78,23 +99,64 @@ class DeepLift(Engine):
             )
         return kept
 
+    def decision(self, outcome: bool) -> None:
+        """A branch must be taken on the baseline as on the input."""
+        if self.cursor is None:
+            self.decisions.append(outcome)
+            return
+        self.decided += 1
+        if self.decided > len(self.decisions) or self.decisions[self.decided - 1] != outcome:
+            raise UnsupportedOperation(
+                "The network branches: a condition on its values comes out otherwise on the baseline than "
+                "on the input, so there is no difference to share out."
+            )
+
+    def check_finished(self) -> None:
+        """Refuse when the input took fewer steps than the baseline."""
+        if self.cursor is not None and self.cursor < len(self.tape):
+            name = self.tape[self.cursor][0]
+            raise UnsupportedOperation(
+                f"The network branches: it calls {name!r} on the baseline and nothing on the input."
+            )
+
     def activation(self, operation: Operation) -> Tensor:
         """Difference of outputs over difference of inputs."""
         x = operation.args[0]
         y = operation(x.detach())
-        call: LinearCall | None = getattr(x.grad_fn, "call", None) if self.reveal_cancel else None
-        if call is not None and call.source._version != call.version:
+        call = call_of(x) if self.reveal_cancel else None
+        if isinstance(call, LinearCall) and call.source._version != call.version:
             call = None
-        kept = self.reference(operation.name, x, y, *([] if call is None else [call.x]))
+        sources = call.terms if isinstance(call, Sum) else () if call is None else (call.x,)
+        kept = self.reference(operation.name, x, y, *sources)
         if kept is None:
             return attach(y, None, x)
-        if call is not None:
-            fed = call
-            return attach(y, lambda m: (_reveal_cancel(operation, fed, kept[2], kept[0], m),), fed.source)
-        m = _slope(y - kept[1], x.detach() - kept[0], operation, x.detach())
+        x0, y0, *before = kept
+        if isinstance(call, Sum):
+            return attach(y, lambda m: reveal_cancel_sum(operation, before, call, x0, m), *call.terms)
+        if isinstance(call, LinearCall):
+            return attach(
+                y, lambda m: (reveal_cancel_linear(operation, call, before[0], x0, m),), call.source
+            )
+        m = slope(operation, x.detach(), x0, y, y0)
         return attach(y, lambda g: (g * m,), x)
 
     elementwise = activation
+
+    def softmax(self, operation: Operation) -> Tensor:
+        """Rescale at the exponentials and at the logarithm inside."""
+        x = operation.args[0].detach().clone()
+        y = operation(x)
+        dim = operation.kwargs.get("dim", (*operation.args, None)[1])
+        kept = self.reference(operation.name, x)
+        if kept is None or dim is None:
+            return attach(y, None, operation.args[0])
+        back = softmax_slopes(x, kept[0], dim, operation.name == "log_softmax")
+        return attach(y, lambda m: (back(m.to(x.dtype)),), operation.args[0])
+
+    def layernorm(self, operation: Operation) -> Tensor:
+        """Mean, centred values, square root and product, each by its own rule."""
+        with self:
+            return Normalisation.of(operation)(operation.args[0])
 
     def maxpool(self, operation: Operation) -> Tensor:
         """A rise is credited to the new maximum, a fall to the old one."""
@@ -119,8 +181,12 @@ class DeepLift(Engine):
             plain: Tensor = self.native(operation)
             return plain
         if operation.name == "div":
-            refused: Tensor = self.unknown(operation)
-            return refused
+            if operation.kwargs:  # rounding
+                refused: Tensor = self.unknown(operation)
+                return refused
+            with self:
+                quotient: Tensor = torch.reciprocal(b) * a
+            return quotient
         a0, b0 = self.reference("mul", a, b) or (a, b)
         mean_a, mean_b = (a.detach() + a0.detach()) / 2, (b.detach() + b0.detach()) / 2
         value = a.detach() * b.detach()
@@ -136,12 +202,25 @@ class DeepLift(Engine):
         return plain
 
     def matmul(self, operation: Operation) -> Tensor:
-        """A product with a constant is a dense layer; a product of two paths is refused."""
-        if all(map(on_path, operation.args[:2])):
-            refused: Tensor = self.unknown(operation)
-            return refused
+        """A product with a constant is a dense layer; of two paths, the Shapley value of the factors."""
+        factors = operation.factors()
+        assert factors is not None
+        a, b, function = factors
+        if on_path(a) and on_path(b):
+            a0, b0 = self.reference(operation.name, a, b) or (a, b)
+            mean_a, mean_b = (a.detach() + a0.detach()) / 2, (b.detach() + b0.detach()) / 2
+            value = function(a.detach(), b.detach())
+            return attach(value, lambda g: factor_adjoints(function, mean_a, mean_b, g), a, b)
         if self.reveal_cancel:
             return apply_rule(matmul_call(operation), adjoint())
+        plain: Tensor = self.native(operation)
+        return plain
+
+    def pool(self, operation: Operation) -> Tensor:
+        """Averages are linear."""
+        if self.reveal_cancel:
+            call = record("pool", operation.args[0], operation, lambda x, _: operation(x))
+            return apply_rule(call, adjoint())
         plain: Tensor = self.native(operation)
         return plain
 
@@ -151,10 +230,21 @@ class DeepLift(Engine):
         return super().norm(operation) if call is None else apply_rule(call, adjoint())
 
     def add(self, operation: Operation) -> Tensor:
-        """A constant behind a layer is a bias."""
+        """A constant behind a layer is a bias; a sum of two paths is kept for RevealCancel."""
         a, b = operation.args[:2]
-        plain_add = operation.name == "add" and "alpha" not in operation.kwargs
-        if self.reveal_cancel and plain_add and on_path(a) != on_path(b):
+        alpha = operation.kwargs.get("alpha", 1)
+        if self.reveal_cancel and on_path(a) and on_path(b):
+            signs = {"add": (1, alpha), "sub": (1, -alpha), "rsub": (-alpha, 1)}[operation.name]
+            # copies: y += x overwrites a summand
+            terms = attach(a, lambda g: (g,), a), attach(b, lambda g: (g,), b)
+            value = signs[0] * a.detach() + signs[1] * b.detach()
+            return attach(
+                value,
+                lambda g: (total(g * signs[0], a), total(g * signs[1], b)),
+                *terms,
+                call=Sum(terms, signs),
+            )
+        if self.reveal_cancel and operation.name == "add" and alpha == 1:
             x, constant = (a, b) if on_path(a) else (b, a)
             call = merged(x, None, torch.as_tensor(constant).detach().to(x))
             if call is not None:
@@ -163,44 +253,30 @@ class DeepLift(Engine):
         return native
 
 
-def _slope(
-    dy: Tensor, dx: Tensor, function: Callable[[Tensor], Tensor] | None = None, x: Tensor | None = None
-) -> Tensor:
-    """The quotient dy / dx, and the derivative (0 without a function) where dx vanishes up to rounding."""
-    info = torch.finfo(dx.dtype)
-    tiny = dx.abs() <= info.tiny + (0 if x is None else 16 * info.eps * x.abs())
-    fallback = torch.zeros_like(dx)
-    if function is not None and x is not None and bool(tiny.any()):
-        with torch.enable_grad():
-            leaf = x.detach().requires_grad_()
-            fallback = torch.autograd.grad(function(leaf).sum(), leaf)[0]
-    return torch.where(tiny, fallback, dy / torch.where(tiny, 1, dx))
-
-
-def _reveal_cancel(
-    function: Callable[[Tensor], Tensor], call: LinearCall, x0: Tensor, z0: Tensor, m: Tensor
-) -> Tensor:
-    """Multipliers through a linear call and the nonlinearity behind it (sections 3.5.1 and 3.5.3)."""
-    delta, w_pos, w_neg = call.value - x0, call.weight.clamp_min(0), call.weight.clamp_max(0)
-    up, down = delta.clamp_min(0).requires_grad_(), delta.clamp_max(0).requires_grad_()
-    with torch.enable_grad():
-        z_pos = call.function(up, w_pos) + call.function(down, w_neg)
-        z_neg = call.function(up, w_neg) + call.function(down, w_pos)
-    p, n = z_pos.detach(), z_neg.detach()
-    f0, fp, fn, fb = function(z0), function(z0 + p), function(z0 + n), function(z0 + n + p)
-    y_pos, y_neg = (fp - f0 + fb - fn) / 2, (fn - f0 + fb - fp) / 2
-    slopes = [m * _slope(y_pos, p), m * _slope(y_neg, n)]
-    g_up, g_down = torch.autograd.grad([z_pos, z_neg], [up, down], slopes)
-    return torch.where(delta > 0, g_up, torch.where(delta < 0, g_down, (g_up + g_down) / 2))
-
-
 def deeplift(
     model: nn.Module, inputs: Tensor, baseline: Tensor, targets: Tensor, reveal_cancel: bool = False
 ) -> Tensor:
     """Contributions of ``inputs - baseline`` to the change of the explained output."""
     engine = DeepLift(reveal_cancel)
     start = baseline.to(inputs).expand_as(inputs)
-    forward(engine, model, start)
+    with full_precision(inputs):
+        before = select(forward(engine, model, start)[1], targets).detach()
     engine.cursor = 0
-    multipliers, _ = propagate(engine, model, inputs, targets)
-    return multipliers * (inputs - start)
+    multipliers, after = propagate(engine, model, inputs, targets)
+    engine.check_finished()
+    contributions = multipliers * (inputs - start)
+    _check_sum(contributions, before, after)
+    return contributions
+
+
+def _check_sum(contributions: Tensor, before: Tensor, after: Tensor) -> None:
+    """Refuse when contributions do not add up: every rule is exact, so the network escaped the rules."""
+    parts = contributions.flatten(1)
+    tolerance = {torch.float64: 1e-6, torch.float32: 1e-2}.get(parts.dtype, 0.2)
+    scale = parts.abs().sum(1) + before.abs() + after.abs()
+    # an undefined map compares false and passes: it is a result, to be counted by whoever scores it
+    if bool(((parts.sum(1) - (after - before)).abs() > tolerance * scale).any()):
+        raise UnsupportedOperation(
+            "The contributions do not add up to the change of the output: the network takes another path on "
+            "the baseline, or computes with numbers read out of its tensors."
+        )

@@ -18,18 +18,19 @@ from verax.errors import UnsupportedOperation
 _NAMES = {
     "routing": (
         "view view_as reshape reshape_as flatten unflatten ravel permute transpose swapaxes movedim t T mT "
-        "squeeze unsqueeze expand expand_as broadcast_to repeat tile getitem setitem select narrow "
+        "swapdims moveaxis squeeze unsqueeze expand expand_as broadcast_to repeat repeat_interleave tile "
+        "getitem setitem select narrow "
         "index_select gather chunk split tensor_split unbind unfold cat stack hstack vstack contiguous "
-        "clone copy to type float double half cpu cuda pad roll flip pixel_shuffle pixel_unshuffle "
-        "channel_shuffle masked_fill where"
+        "clone copy to type type_as float double half bfloat16 cpu cuda pad roll flip "
+        "pixel_shuffle pixel_unshuffle channel_shuffle masked_fill where"
     ),
     "activation": (
         "relu relu6 leaky_relu rrelu prelu elu celu selu gelu silu mish hardtanh hardswish hardsigmoid "
         "softplus softsign tanh sigmoid logsigmoid clamp clamp_min clamp_max clip threshold neg"
     ),
-    "elementwise": "exp log sqrt rsqrt square abs erf pow reciprocal",
+    "elementwise": "exp log sqrt rsqrt square abs erf pow reciprocal rdiv rtruediv",
     "linear": "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d",
-    "matmul": "matmul mm bmm rmatmul",
+    "matmul": "matmul mm bmm rmatmul einsum",
     "add": "add sub rsub",
     "mul": "mul div",
     "pool": (
@@ -40,14 +41,25 @@ _NAMES = {
         "max_pool1d max_pool2d max_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d amax"
     ),
     "norm": "batch_norm",
+    "layernorm": "layer_norm rms_norm group_norm instance_norm",
+    "softmax": "softmax log_softmax",
+    "attention": "scaled_dot_product_attention",
+    "multihead": "multi_head_attention_forward",
     "dropout": "dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout",
 }
 
 CATEGORIES: dict[str, str] = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 """Name of a call -> its category."""
 
-UNARY = frozenset({"activation", "elementwise", "linear", "pool", "maxpool", "norm", "dropout"})
+UNARY = frozenset(
+    {"activation", "elementwise", "linear", "pool", "maxpool", "norm", "layernorm", "softmax", "dropout"}
+)
 """Categories in which only the first argument may depend on the input."""
+
+FACTORIES = frozenset(
+    ("new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like")
+)
+"""Calls that take a tensor for its shape and type alone: what they make does not depend on its values."""
 
 _ALIASES = {
     "subtract": "sub",
@@ -60,6 +72,12 @@ _ALIASES = {
     "concatenate": "cat",
     "radd": "add",
     "rmul": "mul",
+}
+_POSITIONAL = {
+    "linear": ("input", "weight", "bias"),
+    "add": ("input", "other"),
+    "mul": ("input", "other"),
+    "matmul": ("input", "other"),
 }
 _IN_PLACE_OPERATORS = ("iadd", "isub", "imul", "idiv", "itruediv")
 
@@ -93,9 +111,12 @@ class Operation:
         return operation
 
     def _make_positional(self) -> None:
-        for position, key in enumerate(("input", "weight", "bias")):
-            if key in self.kwargs and len(self.args) == position:
-                self.args += (self.kwargs.pop(key),)
+        for position, key in enumerate(_POSITIONAL.get(CATEGORIES[self.name], ("input",))):
+            for given in (key, "mat2") if key == "other" else (key,):
+                if given in self.kwargs and len(self.args) == position:
+                    self.args += (self.kwargs.pop(given),)
+        if self.name == "einsum" and len(self.args) == 2 and isinstance(self.args[1], list | tuple):
+            self.args = (self.args[0], *self.args[1])
         if "inplace" in self.kwargs:
             self.kwargs["inplace"] = False
         elif self.in_place:  # x.relu_() becomes Tensor.relu, F.elu_ becomes F.elu
@@ -104,6 +125,16 @@ class Operation:
     def __call__(self, x: Tensor) -> Any:
         """The call, out of place, with another first argument."""
         return self.function(x, *self.args[1:], **self.kwargs)
+
+    def factors(self) -> tuple[Tensor, Tensor, Callable[[Tensor, Tensor], Tensor]] | None:
+        """A product as (a, b, bilinear function); None where it is not one of exactly two tensors."""
+        if self.name == "einsum":
+            if len(self.args) != 3 or not isinstance(self.args[0], str):
+                return None
+            equation = self.args[0]
+            return self.args[1], self.args[2], lambda a, b: torch.einsum(equation, a, b)
+        a, b = self.args[:2] if self.name != "rmatmul" else self.args[1::-1]
+        return a, b, torch.matmul
 
     def run(self) -> Any:
         """The call as it stands."""

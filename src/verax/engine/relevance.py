@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from verax.engine.linear import (
     LinearCall,
@@ -56,8 +57,30 @@ def deep_taylor(low: float | None = 0.0, high: float | None = 1.0) -> Composite:
     return Composite(conv=plus, dense=plus, first=first, pool=adjoint(), batch_norm="pass")
 
 
+_GATE = "verax gate"
+
+
 class LRP(Engine):
-    """Layer-wise relevance propagation with the rules of a `Composite`."""
+    """Layer-wise relevance propagation with the rules of a `Composite`.
+
+    A product of a signal and a gate (what a sigmoid gave: squeeze-and-excitation, SiLU written out) hands
+    all relevance to the signal (Arras et al., WASSA 2017). Other products of two paths are refused.
+    """
+
+    hints: ClassVar[dict[str, str]] = dict.fromkeys(
+        (
+            "softmax",
+            "layer_norm",
+            "rms_norm",
+            "group_norm",
+            "instance_norm",
+            "matmul",
+            "bmm",
+            "einsum",
+            "mul",
+        ),
+        "; attn-lrp and cp-lrp have one",
+    )
 
     def __init__(self, composite: Composite) -> None:
         super().__init__()
@@ -66,12 +89,26 @@ class LRP(Engine):
     def activation(self, operation: Operation) -> Tensor:
         """Relevance passes nonlinearities unchanged."""
         x = operation.args[0]
-        return attach(operation(x.detach()), lambda r: (r,), x)
+        y = attach(operation(x.detach()), lambda r: (r,), x)
+        if operation.name in ("sigmoid", "hardsigmoid") and on_path(y):
+            _metadata(y)[_GATE] = True
+        return y
+
+    def routing(self, operation: Operation) -> Any:
+        """Moved values keep their relevance, and gates stay gates."""
+        result = self.native(operation)
+        used = operation.args[:1] if operation.name.endswith("_as") else (operation.args, operation.kwargs)
+        path = [t for t in tree_leaves(used) if on_path(t)]
+        if isinstance(result, Tensor) and on_path(result) and all(map(_is_gate, path)):
+            _metadata(result)[_GATE] = True
+        return result
 
     def elementwise(self, operation: Operation) -> Tensor:
-        """There is no agreed rule for exp, log, powers."""
+        """There is no agreed rule for exp, log, powers, nor here for softmax and normalisation."""
         refused: Tensor = self.unknown(operation)
         return refused
+
+    softmax = layernorm = elementwise
 
     def linear(self, operation: Operation) -> Tensor:
         """The rule of its position."""
@@ -79,7 +116,8 @@ class LRP(Engine):
 
     def matmul(self, operation: Operation) -> Tensor:
         """A product with a constant is a dense layer."""
-        if all(map(on_path, operation.args[:2])):
+        factors = operation.factors()
+        if factors is None or all(map(on_path, factors[:2])):
             refused: Tensor = self.unknown(operation)
             return refused
         return self.composite.apply(matmul_call(operation))
@@ -119,12 +157,25 @@ class LRP(Engine):
         return attach(y, lambda r: (total(r * share, x),), x)
 
     def mul(self, operation: Operation) -> Tensor:
-        """A constant factor passes relevance unchanged; a product of two paths has no rule here."""
+        """A constant factor passes relevance unchanged, and so does a gate."""
         a, b = operation.args[:2]
-        if on_path(b) and (on_path(a) or operation.name == "div"):
+        both = on_path(a) and on_path(b)
+        gated = both and operation.name == "mul" and _is_gate(a) != _is_gate(b)
+        if on_path(b) and (both or operation.name == "div") and not gated:
             refused: Tensor = self.unknown(operation)
             return refused
-        x = a if on_path(a) else b
+        x = (b if _is_gate(a) else a) if both else a if on_path(a) else b
         plain = [v.detach() if isinstance(v, Tensor) else v for v in operation.args]
         value = operation.function(*plain, **operation.kwargs)
         return attach(value, lambda r: (total(r, x),), x)
+
+
+def _metadata(x: Tensor) -> dict[str, Any]:
+    node: Any = x.grad_fn
+    found: dict[str, Any] = node.metadata
+    return found
+
+
+def _is_gate(x: Tensor) -> bool:
+    """Whether x came from a sigmoid, perhaps reshaped since."""
+    return _GATE in _metadata(x)

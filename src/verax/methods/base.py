@@ -26,6 +26,7 @@ FAMILIES = (
     "gradients",
     "relevance",
     "references",
+    "attention",
     "cams",
     "perturbations",
     "controls",

@@ -1,0 +1,154 @@
+"""Methods for transformers: relevance through attention, and the attention itself followed to the input."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from verax.engine import rules
+from verax.engine.attention import AttentionLRP, attention_weights
+from verax.engine.mode import propagate
+from verax.engine.relevance import Composite
+from verax.errors import UnsupportedOperation
+from verax.methods.base import builtin
+
+_COST = "1 forward, 1 backward"
+_MOST_SPECIAL_TOKENS = 8
+
+Enlarging = Literal["bilinear", "nearest"]
+
+
+def _composite(epsilon: float, gamma: float) -> Composite:
+    rule = rules.gamma(gamma, epsilon) if gamma else rules.epsilon(epsilon)
+    return Composite(conv=rule, dense=rule, pool=rules.epsilon(epsilon), eps=epsilon)
+
+
+@builtin("attn-lrp", aliases=("AttnLRP",), family="attention", paper="Achtibat et al., ICML 2024", cost=_COST)
+def attn_lrp(
+    model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: float = 1e-6, gamma: float = 0.0
+) -> Tensor:
+    """LRP with rules for softmax, products of two paths and normalisation.
+
+    Args:
+        model: the network.
+        inputs: ``(N, ...)``.
+        targets: ``(N,)``.
+        epsilon: stabiliser.
+        gamma: use LRP-gamma on linear layers (the paper does so for vision transformers); 0: LRP-epsilon.
+    """
+    engine = AttentionLRP(_composite(epsilon, gamma))
+    return propagate(engine, model, inputs, targets, start="output")[0]
+
+
+@builtin("cp-lrp", aliases=("CP-LRP",), family="attention", paper="Ali et al., ICML 2022", cost=_COST)
+def cp_lrp(
+    model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: float = 1e-6, gamma: float = 0.0
+) -> Tensor:
+    """LRP that takes attention weights and standard deviations for constants, which conserves relevance.
+
+    Args:
+        model: the network.
+        inputs: ``(N, ...)``.
+        targets: ``(N,)``.
+        epsilon: stabiliser.
+        gamma: use LRP-gamma on linear layers; 0: LRP-epsilon.
+    """
+    engine = AttentionLRP(_composite(epsilon, gamma), through_softmax=False)
+    return propagate(engine, model, inputs, targets, start="output")[0]
+
+
+@builtin(
+    "attention-rollout",
+    aliases=("rollout",),
+    family="attention",
+    paper="Abnar and Zuidema, ACL 2020",
+    cost="1 forward",
+    transfer="plain",
+)
+def attention_rollout(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    residual: float = 0.5,
+    enlarging: Enlarging = "bilinear",
+) -> Tensor:
+    """Attention weights multiplied from layer to layer; the same map for every target.
+
+    Args:
+        model: a network with self-attention among all tokens.
+        inputs: pictures ``(N, C, H, W)`` or sequences ``(N, tokens, D)``.
+        targets: not looked at.
+        residual: the share of the residual connection in each layer.
+        enlarging: how patches become pixels.
+    """
+    weights, _ = attention_weights(model, inputs)
+    one = torch.eye(weights[0].shape[-1], dtype=weights[0].dtype, device=weights[0].device)
+    flow = one.expand(len(inputs), -1, -1)
+    for layer in weights:
+        flow = ((1 - residual) * layer.mean(1) + residual * one) @ flow
+    return _shown(flow, inputs, enlarging)
+
+
+@builtin(
+    "chefer",
+    aliases=("gradient-attention-rollout",),
+    family="attention",
+    paper="Chefer, Gur and Wolf, ICCV 2021",
+    cost=_COST,
+    transfer="plain",
+)
+def chefer(model: nn.Module, inputs: Tensor, targets: Tensor, enlarging: Enlarging = "bilinear") -> Tensor:
+    """Attention weights times their gradient, positive part, followed from layer to layer.
+
+    Args:
+        model: a network with self-attention among all tokens.
+        inputs: pictures ``(N, C, H, W)`` or sequences ``(N, tokens, D)``.
+        targets: ``(N,)``.
+        enlarging: how patches become pixels.
+    """
+    weights, slopes = attention_weights(model, inputs, targets)
+    one = torch.eye(weights[0].shape[-1], dtype=weights[0].dtype, device=weights[0].device)
+    relevance = one.expand(len(inputs), -1, -1)
+    for layer, slope in zip(weights, slopes, strict=True):
+        relevance = relevance + (layer * slope).clamp_min(0).mean(1) @ relevance
+    return _shown(relevance - one, inputs, enlarging)
+
+
+def _shown(flow: Tensor, inputs: Tensor, enlarging: Enlarging) -> Tensor:
+    """What flows to each token, at the place of the token in the input.
+
+    The first token is the class token where there are more tokens than places; otherwise the network
+    averages over tokens, and so does the map.
+    """
+    tokens = flow.shape[-1]
+    if inputs.dim() == 4:
+        special, high, wide = _grid(tokens, *inputs.shape[2:])
+    elif inputs.dim() == 3 and 0 <= tokens - inputs.shape[1] <= _MOST_SPECIAL_TOKENS:
+        special = tokens - inputs.shape[1]
+    else:
+        raise UnsupportedOperation(
+            f"{tokens} tokens cannot be placed in an input of the shape {tuple(inputs.shape[1:])}."
+        )
+    scores = (flow[:, 0] if special else flow.mean(1))[:, special:]
+    if inputs.dim() == 3:
+        return scores[:, :, None].expand_as(inputs)
+    picture = scores.reshape(len(inputs), 1, high, wide)
+    options = {"align_corners": False} if enlarging == "bilinear" else {}
+    return F.interpolate(picture, inputs.shape[2:], mode=enlarging, **options).expand_as(inputs)
+
+
+def _grid(tokens: int, height: int, width: int) -> tuple[int, int, int]:
+    """(special tokens at the front, rows, columns) of patches with the proportions of the picture."""
+    for special in range(_MOST_SPECIAL_TOKENS + 1):
+        rows = math.isqrt(max(tokens - special, 0) * height // width)
+        if rows and (tokens - special) % rows == 0:
+            columns = (tokens - special) // rows
+            if rows * width == columns * height:
+                return special, rows, columns
+    raise UnsupportedOperation(
+        f"{tokens} tokens do not make a grid of patches on a picture of {height} by {width} pixels."
+    )

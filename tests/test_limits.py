@@ -1,0 +1,383 @@
+"""Where the rule engine ends: precision, mixed samples, cut paths, branches, devices."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from spellings import Between, Transformer, plain, residual
+from verax.engine import rules
+from verax.engine.attention import AttentionLRP
+from verax.engine.mode import propagate
+from verax.engine.multipliers import Rectified, deeplift
+from verax.engine.relevance import LRP, Composite
+from verax.errors import UnsupportedOperation
+
+TARGETS = torch.tensor([0, 1, 2, 0])
+EPSILON = Composite(rules.epsilon(), rules.epsilon())
+METHODS = {
+    "lrp": lambda m, x, t: propagate(LRP(EPSILON), m, x, t, "output")[0],
+    "attn-lrp": lambda m, x, t: propagate(AttentionLRP(EPSILON), m, x, t, "output")[0],
+    "rescale": lambda m, x, t: deeplift(m, x, torch.full_like(x, 0.1), t),
+    "reveal-cancel": lambda m, x, t: deeplift(m, x, torch.full_like(x, 0.1), t, True),
+    "guided": lambda m, x, t: propagate(Rectified(True), m, x, t)[0],
+}
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def error(a, b):
+    return float((a - b).norm() / b.norm())
+
+
+# -- autocast --------------------------------------------------------------------------------------------
+
+
+class Casting(nn.Module):
+    """A network that switches autocast on by itself."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        with torch.autocast(x.device.type, torch.bfloat16):
+            return self.inner(x)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", ["convolutions", "attention"])
+def test_autocast_does_not_change_a_map(name, method):
+    if name == "attention" and method == "lrp":
+        pytest.skip("LRP has no rule for attention")
+    model = (plain() if name == "convolutions" else Transformer()).float()
+    x = drawn(4, 3, 14, 14).float() if name == "convolutions" else drawn(4, 3, 16, 16).float()
+    wanted = METHODS[method](model, x, TARGETS)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model(x).dtype == torch.bfloat16  # it is on
+        assert torch.equal(METHODS[method](model, x, TARGETS), wanted)
+    assert torch.equal(METHODS[method](Casting(model), x, TARGETS), wanted)
+
+
+# -- samples that are mixed ------------------------------------------------------------------------------
+
+MIXING = {
+    "mean over samples": lambda x: x - x.mean(0),
+    "roll": lambda x: x + x.roll(1, 0),
+    "first sample": lambda x: x - x[:1],
+    "last sample": lambda x: x - x[-1:],
+    "flip": lambda x: x.flip(0) + x,
+    "largest": lambda x: x + x.amax(0, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", MIXING)
+def test_a_network_that_mixes_samples_is_refused(name, method, count):
+    x, targets = drawn(count, 6, seed=1), torch.arange(count) % 3
+    with pytest.raises(UnsupportedOperation, match="samples"):
+        METHODS[method](Between(MIXING[name]), x, targets)
+    METHODS[method](Between(MIXING[name]), x[:1], targets[:1])  # alone there is nothing to mix with
+
+
+def test_batch_statistics_are_refused():
+    x = drawn(4, 6, seed=1)
+    for norm in (
+        nn.BatchNorm1d(5).double().train(),
+        nn.BatchNorm1d(5, track_running_stats=False).double().eval(),
+    ):
+        for method in METHODS.values():
+            with pytest.raises(UnsupportedOperation, match="mixes samples"):
+                method(Between(norm), x, TARGETS)
+
+
+def test_samples_in_the_second_dimension_are_not_mixed():
+    class Second(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.a, self.b = nn.Linear(6, 5), nn.Linear(5, 3)
+            self.double()
+
+        def forward(self, x):  # (N, T, D) -> (T, N, D); the mean over dimension 0 is one over tokens
+            return self.b(F.relu(self.a(x.transpose(0, 1))).mean(0))
+
+    for method in METHODS.values():
+        assert method(Second(), drawn(4, 7, 6), TARGETS).abs().sum() > 0
+
+
+# -- values that leave the path --------------------------------------------------------------------------
+
+
+def without_grad(x):
+    with torch.no_grad():
+        gate = x.sigmoid()
+    return x * gate
+
+
+CUT = {
+    "gate": lambda x: x * x.sigmoid().detach(),
+    "data": lambda x: x * x.data,
+    "no grad": without_grad,
+    "offset": lambda x: x - x.detach().mean(-1, keepdim=True),
+    "in place": lambda x: x.clone().mul_(x.detach()),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+@pytest.mark.parametrize("method", ["lrp", "attn-lrp", "rescale", "reveal-cancel"])
+def test_detached_values_are_refused(method, name):
+    with pytest.raises(UnsupportedOperation, match="detach"):
+        METHODS[method](Between(CUT[name]), drawn(4, 6, seed=1), TARGETS)
+
+
+MASKS = {
+    "boolean": lambda x: x * (x > 0),
+    "of a detached value": lambda x: x * (x.detach() > 0).to(x.dtype),
+    "where": lambda x: torch.where(x > 0, x, torch.zeros_like(x)),
+    "masked fill": lambda x: x.masked_fill(x.data < 0, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_masks_are_constants_under_lrp(name):
+    x = drawn(4, 6, seed=1)
+    for method in ("lrp", "attn-lrp"):
+        wanted = METHODS[method](Between(F.relu), x, TARGETS)
+        assert error(METHODS[method](Between(MASKS[name]), x, TARGETS), wanted) < 1e-14
+
+
+def test_a_detached_value_that_is_only_looked_at_is_legal():
+    def logging(x):
+        assert x.detach().abs().max() < 1e9
+        (x.detach() * 2).sum().item()
+        return F.relu(x)
+
+    x = drawn(4, 6, seed=1)
+    for method in METHODS.values():
+        assert error(method(Between(logging), x, TARGETS), method(Between(F.relu), x, TARGETS)) < 1e-14
+
+
+# -- branches --------------------------------------------------------------------------------------------
+
+WEIGHTS = drawn(2, 5, 5, seed=4)
+BRANCHES = {
+    "other function": (lambda x: F.relu(x) if bool(x.sum() > 0) else torch.tanh(x), "branches"),
+    "fewer steps": (lambda x: x if x.sum() > 0 else F.relu(x), "branches"),
+    "other weights": (lambda x: F.linear(x, WEIGHTS[0] if x.sum() > 0 else WEIGHTS[1]), "branches"),
+    "index": (lambda x: F.linear(x, WEIGHTS[int(x.sum() > 0)]), "add up"),
+    "fewer steps, by index": (lambda x: [torch.clone, F.relu][int(x.sum() > 0)](x), "nothing on the input"),
+    "number": (lambda x: x * x.sum().item(), "add up"),
+}
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+@pytest.mark.parametrize("reveal", [False, True], ids=["rescale", "reveal-cancel"])
+def test_deeplift_refuses_to_compare_two_branches(name, reveal):
+    function, reason = BRANCHES[name]
+    x = drawn(1, 6, seed=1) + 0.3
+    model = Between(function)
+    assert (model.a(x).sum() > 0) != (model.a(-10 * x).sum() > 0)
+    with pytest.raises(UnsupportedOperation, match=reason) as caught:
+        deeplift(model, x, -10 * x, TARGETS[:1], reveal)
+    assert "\n" not in str(caught.value)
+
+
+# -- RevealCancel behind sums and pooling ----------------------------------------------------------------
+
+
+class Summed(nn.Module):
+    """ReLU behind a sum of two dense layers: the same function as behind one dense layer."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+        self.register_buffer("w", drawn(6, 4, seed=1))
+        self.register_buffer("last", drawn(3, 6, seed=2))
+
+    def forward(self, x):
+        a, b = x[:, :1] * self.w[:, 0], x[:, 1:2] * self.w[:, 1]
+        if self.how == "one layer":
+            y = F.linear(x[:, :2], self.w[:, :2])
+        elif self.how == "sum":
+            y = a + b
+        elif self.how == "in place":
+            y = a.clone()
+            y += b
+        else:
+            y = a - (-b)
+        return F.linear(F.relu(y), self.last)
+
+
+@pytest.mark.parametrize("how", ["sum", "in place", "difference"])
+def test_reveal_cancel_sees_a_sum_as_a_layer(how):
+    x, baseline = drawn(4, 2), drawn(4, 2, seed=7)
+    wanted = deeplift(Summed("one layer"), x, baseline, TARGETS, True)
+    assert (
+        error(wanted, deeplift(Summed("one layer"), x, baseline, TARGETS)) > 1e-2
+    )  # Rescale is another rule
+    assert error(deeplift(Summed(how), x, baseline, TARGETS, True), wanted) < 1e-13
+
+
+def test_reveal_cancel_sees_pooling_as_a_layer():
+    class Pooled(nn.Module):
+        def __init__(self, pool):
+            super().__init__()
+            self.pool, self.last = pool, drawn(3, 4, seed=2)
+
+        def forward(self, x):
+            return F.linear(F.relu(self.pool(x)).flatten(1), self.last)
+
+    x, baseline = drawn(4, 1, 4, 4), drawn(4, 1, 4, 4, seed=7)
+    weight = torch.full((1, 1, 2, 2), 0.25, dtype=torch.float64)
+    wanted = deeplift(Pooled(lambda x: F.conv2d(x, weight, stride=2)), x, baseline, TARGETS, True)
+    assert error(deeplift(Pooled(lambda x: F.avg_pool2d(x, 2)), x, baseline, TARGETS, True), wanted) < 1e-13
+    assert error(deeplift(Pooled(lambda x: F.avg_pool2d(x, 2)), x, baseline, TARGETS), wanted) > 1e-2
+
+
+def test_reveal_cancel_on_a_residual_network_is_one_map_in_both_spellings():
+    class Twice(nn.Module):
+        def __init__(self, over):
+            super().__init__()
+            torch.manual_seed(0)
+            self.over, self.a, self.b = over, nn.Linear(6, 6).double(), nn.Linear(6, 6).double()
+
+        def forward(self, x):
+            y = self.b(F.relu(self.a(x)))
+            if self.over:
+                y += x
+                return F.relu_(y)
+            return F.relu(y + x)
+
+    x, baseline = drawn(4, 6), drawn(4, 6, seed=7)
+    wanted = deeplift(Twice(False), x, baseline, TARGETS, True)
+    assert error(deeplift(Twice(True), x, baseline, TARGETS, True), wanted) < 1e-14
+
+
+# -- normalisation, gates, einsum ------------------------------------------------------------------------
+
+EXACT = {
+    "softmax": lambda x: x.softmax(-1),
+    "log-softmax": lambda x: F.log_softmax(x, dim=1),
+    "layer norm": lambda x: F.layer_norm(x, (5,), drawn(5), drawn(5, seed=1)),
+    "rms norm": lambda x: F.rms_norm(x, (5,)),
+    "group norm": lambda x: F.group_norm(x, 5 if x.dim() > 2 else 1),
+    "quotient": lambda x: x / (1 + x.exp().sum(1, keepdim=True)),
+    "reciprocal": lambda x: 1 / (1 + x.exp()),
+    "product": lambda x: x * x.sigmoid(),
+    "bilinear": lambda x: (x[:, :, None] @ x[:, None]).sum(1),
+    "einsum": lambda x: torch.einsum("bi,bj->bj", x, x.tanh()),
+    "einsum with a constant": lambda x: torch.einsum("bi,ij->bj", x, drawn(5, 5)),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("reveal", [False, True], ids=["rescale", "reveal-cancel"])
+def test_deeplift_is_exact_through(name, reveal):
+    model, x, baseline = Between(EXACT[name]), drawn(4, 6), drawn(4, 6, seed=7)
+    baseline[:, 2] = x[:, 2]
+    change = (model(x) - model(baseline)).gather(1, TARGETS[:, None])[:, 0].detach()
+    assert error(deeplift(model, x, baseline, TARGETS, reveal).sum(1), change) < 1e-11
+    same = deeplift(model, x, x, TARGETS, reveal)
+    assert bool((same == 0).all())
+
+
+def test_multipliers_are_the_gradient_where_nothing_changes():
+    for name in ("softmax", "log-softmax", "layer norm", "quotient", "einsum"):
+        model, x = Between(EXACT[name]), drawn(4, 6)
+        step = 1e-6 * drawn(4, 6, seed=3)
+        point = x.clone().requires_grad_()
+        slope = torch.autograd.grad(model(point).gather(1, TARGETS[:, None]).sum(), point)[0]
+        assert error(deeplift(model, x, x - step, TARGETS), slope * step) < 1e-4, name
+
+
+class Product(nn.Module):
+    """A signal times a gate between two dense layers without bias."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.a, self.b = how, drawn(5, 6, seed=1), drawn(3, 5, seed=2)
+
+    def forward(self, x):
+        y = x @ self.a.T
+        if self.how == "silu":
+            y = y * y.sigmoid()
+        elif self.how == "reshaped":
+            y = y.sigmoid().unsqueeze(2).squeeze(2) * y
+        elif self.how == "squeezed":
+            y = y * F.hardsigmoid(y.mean(1, keepdim=True)).expand_as(y)
+        elif self.how == "tanh":
+            y = y * y.tanh()
+        elif self.how == "halves of tanh":
+            y = (y * y.tanh().detach() + y.detach() * (y * (y.tanh() / y).detach())) / 2
+        elif self.how == "frozen squeezed":
+            y = y * F.hardsigmoid(y.mean(1, keepdim=True)).detach()
+        else:
+            y = y * y.sigmoid().detach()
+        return y @ self.b.T
+
+
+@pytest.mark.parametrize(
+    ("how", "frozen", "engine"),
+    [
+        ("silu", "frozen", LRP),
+        ("reshaped", "frozen", LRP),
+        ("squeezed", "frozen squeezed", LRP),
+        ("tanh", "halves of tanh", AttentionLRP),
+    ],
+)
+def test_products_hand_relevance_to_the_signal_or_to_both_halves(how, frozen, engine):
+    x, point = drawn(4, 6), drawn(4, 6).requires_grad_()
+    zero = Composite(rules.epsilon(0), rules.epsilon(0), pool=rules.epsilon(0), eps=0)
+    wanted = torch.autograd.grad(Product(frozen)(point).gather(1, TARGETS[:, None]).sum(), point)[0] * x
+    assert error(propagate(engine(zero), Product(how), x, TARGETS, "output")[0], wanted) < 1e-12
+
+
+def test_products_of_two_signals_are_refused_by_plain_lrp():
+    with pytest.raises(UnsupportedOperation, match="attn-lrp"):
+        METHODS["lrp"](Product("tanh"), drawn(4, 6), TARGETS)
+
+
+def test_smooth_activations_in_place_under_guided_backprop():
+    for inside, outside in ((nn.SiLU(True), nn.SiLU()), (nn.Hardswish(True), nn.Hardswish())):
+        x = drawn(4, 6)
+        wanted = METHODS["guided"](Between(outside), x, TARGETS)
+        assert error(METHODS["guided"](Between(inside), x, TARGETS), wanted) < 1e-14
+
+
+def test_arguments_by_name():
+    w, b = drawn(5, 5), drawn(5, seed=1)
+    for named, usual in (
+        (lambda x: F.linear(input=x, weight=w, bias=b), lambda x: F.linear(x, w, b)),
+        (lambda x: torch.add(input=x, other=b), lambda x: x + b),
+        (lambda x: torch.mul(x, other=b), lambda x: x * b),
+        (lambda x: torch.mm(x, mat2=w), lambda x: x @ w),
+        (
+            lambda x: F.batch_norm(x, running_mean=b, running_var=b.abs(), weight=b),
+            lambda x: F.batch_norm(x, b, b.abs(), b),
+        ),
+    ):
+        for method in METHODS.values():
+            x = drawn(4, 6)
+            assert error(method(Between(named), x, TARGETS), method(Between(usual), x, TARGETS)) < 1e-14
+
+
+# -- devices ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("method", METHODS)
+def test_a_gpu_gives_the_maps_of_the_cpu(method):
+    for make, size in ((plain, 14), (residual, 32), (Transformer, 16)):
+        if make is Transformer and method == "lrp":
+            continue
+        model, x = make(), drawn(4, 3, size, size)
+        wanted = METHODS[method](model, x, TARGETS)
+        found = METHODS[method](model.cuda(), x.cuda(), TARGETS.cuda())
+        assert found.is_cuda
+        assert error(found.cpu(), wanted) < 1e-9
+        with torch.autocast("cuda", torch.float16):
+            assert error(METHODS[method](model, x.cuda(), TARGETS.cuda()).cpu(), wanted) < 1e-9
