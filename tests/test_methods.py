@@ -383,7 +383,7 @@ def test_bad_input(data):
         (dict(model=lambda x: x), InvalidInput, "torch.nn.Module"),
         (dict(model=nn.Identity()), InvalidInput, "samples"),
         (dict(inputs=inputs[0]), InvalidInput, "cannot run on inputs of shape"),
-        (dict(method="occlusion", window="wide"), InvalidParameter, "must be int"),
+        (dict(method="occlusion", window="wide"), InvalidParameter, "a whole number"),
     ]
     for change, error, words in cases:
         with pytest.raises(error, match=words):

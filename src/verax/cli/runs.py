@@ -106,9 +106,9 @@ def report(
 def _table(title: str, board: pd.DataFrame) -> Table:
     table = Table(title=title, box=box.SIMPLE_HEAD)  # lines between columns would not fit 80 characters
     table.add_column("", justify="right")
-    table.add_column("method", no_wrap=True, max_width=26, overflow="ellipsis")
-    for name in ("focus share", "worst bucket", "skill"):
-        table.add_column(name, justify="right", no_wrap=name != "worst bucket")
+    table.add_column("method", no_wrap=True, max_width=24, overflow="ellipsis")
+    for name in ("focus share", "worst", "skill"):
+        table.add_column(name, justify="right", no_wrap=True)
     for row in board.itertuples(index=False):
         reference = row.skill != row.skill  # NaN: controls and the oracle have no skill
         skill = "" if reference else f"{row.skill:+.2f} {interval(row.skill_low, row.skill_high, 2)}"
@@ -134,7 +134,7 @@ def show(run: Run) -> None:
             title = f"{name}: {family} reasonings ({buckets} buckets, sound protocol)"
             console.print(_table(escape(title), board))
         console.print(
-            "Means over buckets with 95 % intervals. Skill: 0 is the best control that never looks at the "
+            "Means over buckets with 95 % intervals, and the worst bucket. Skill: 0 is the best control that never looks at the "
             "network, 1 is the truth. Dim rows are controls and the oracle.",
             style="dim",
         )

@@ -87,14 +87,18 @@ class Method:
                 raise InvalidParameter(f"Method {self.name!r} has no parameter {name!r}{have}")
             flexible = name not in self.parameters or name == "baseline"  # a number, a word or a tensor
             if not flexible and not _same_type(given[name], self.parameters[name]):
-                kind = type(self.parameters[name]).__name__
-                value = given[name]
+                kind, value = _KINDS[type(self.parameters[name])], given[name]
                 raise InvalidParameter(f"Parameter {name!r} of {self.name!r} must be {kind}, not {value!r}.")
         return {**self.parameters, **given}
 
 
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+
+
 def _same_type(value: Any, default: Any) -> bool:
     """Whether a plain value has the type of the default; anything goes where the default is not plain."""
+    if not isinstance(value, bool | int | float | str):
+        return True
     if isinstance(default, bool) or isinstance(value, bool):
         return isinstance(value, bool) == isinstance(default, bool) or default is None
     if isinstance(default, float):
