@@ -426,3 +426,74 @@ def test_masked_outputs_skip_only_what_changes_nothing(data):
         for k, mask in enumerate(masks):
             wanted = Module().eval()(inputs * mask).gather(1, targets[:, None])[:, 0]
             close(outputs[:, k], wanted)
+
+
+def test_inference_mode_outside_does_not_silence_gradients(data):
+    inputs, targets = data
+    model = Module().eval()
+    wanted = verax.explain(model, inputs, targets, method="gradient")
+    with torch.inference_mode():
+        assert torch.equal(verax.explain(model, inputs, targets, method="gradient"), wanted)
+
+
+def test_networks_that_work_in_place_on_their_input(data):
+    inputs, targets = data
+
+    class Halving(Module):
+        def forward(self, x):
+            x.mul_(0.5)
+            return super().forward(x)
+
+    class Twin(Module):
+        def forward(self, x):
+            return super().forward(x * 0.5)
+
+    kept = inputs.clone()
+    for name in LOOKING:
+        ours = verax.explain(Halving().eval(), inputs, targets, method=name)
+        close(ours, verax.explain(Twin().eval(), inputs, targets, method=name))
+    assert torch.equal(inputs, kept)
+
+
+def test_networks_that_cache_stay_differentiable(data):
+    inputs, targets = data
+
+    class Caching(Module):
+        cache = None
+
+        def forward(self, x):
+            if self.cache is None:
+                self.cache = torch.ones_like(x[:1])
+            return super().forward(x * self.cache)
+
+    model = Caching().eval()
+    verax.explain(model, inputs, targets, method="occlusion")
+    close(
+        verax.explain(model, inputs, targets, method="gradient"),
+        verax.explain(Module().eval(), inputs, targets, method="gradient"),
+    )
+
+
+def test_grad_cam_takes_the_last_map_that_matters(data):
+    inputs, targets = data
+
+    class Turned(Module):
+        def forward(self, x):
+            x = self.relu(self.a(x))
+            x = self.relu(self.b(x) + x)
+            unused = F.interpolate(x, scale_factor=2.0)
+            assert unused.shape[2] == 14
+            return self.head(x.permute(0, 2, 3, 1).permute(0, 3, 1, 2).flatten(1))
+
+    wanted = verax.explain(Module().eval(), inputs, targets, method="grad-cam")
+    close(verax.explain(Turned().eval(), inputs, targets, method="grad-cam"), wanted)
+
+
+def test_double_networks_take_single_inputs(data):
+    inputs, targets = data
+    for name in LOOKING:
+        close(
+            verax.explain(Module().double().eval(), inputs, targets, method=name),
+            verax.explain(Module().eval(), inputs, targets, method=name),
+            1e-4,
+        )

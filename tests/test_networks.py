@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import shutil
 
@@ -263,3 +264,41 @@ def test_a_network_of_another_reasoning_is_not_taken_for_this_one():
         second.network("cnn3")
     with pytest.raises(MissingFile, match=r"verax\.train\(task, 'cnn4', seed=0\)\.save\(\)"):
         first.network("cnn4")
+
+
+def test_both_thresholds_count():
+    task = verax.task("textbox/complex-cr1")
+    good = verax.certify(task.network(), task, n=5)
+    low, high = Thresholds(0, 0), Thresholds(1, 1)
+    for accuracy, follow, passed in ((1.0, 1.0, True), (0.5, 1.0, False), (1.0, 0.5, False)):
+        tables = {
+            "accuracy": good.accuracy.assign(accuracy=accuracy),
+            "interventions": good.interventions.assign(follow=follow),
+        }
+        assert dataclasses.replace(good, **tables, thresholds=high).passed is passed
+        assert dataclasses.replace(good, **tables, thresholds=low).passed
+
+
+def test_following_needs_both_scenes():
+    """A network that is right only after an edit has not followed it."""
+    task = verax.task("textbox/simple-fr")
+
+    class OnlyWithBox(torch.nn.Module):  # says 1 always: right where Box1 is, wrong elsewhere
+        def forward(self, x):
+            return torch.tensor([0.0, 1.0]).repeat(len(x), 1)
+
+    table = verax.certify(OnlyWithBox(), task, n=3).interventions.set_index(["group", "object", "edit"])
+    assert table.loc[(1, "box1", "add"), "follow"] == 0  # wrong before, right after
+    assert table.loc[(7, "box1", "move"), "follow"] == 1
+
+
+def test_published_edits_obey_the_published_rules():
+    task = verax.task("textbox/complex-fr", renderer="published")
+    groups = torch.tensor([11, 12]).repeat_interleave(300)
+    streams = task.streams(groups * 10**9 + torch.arange(len(groups)), 0, "certificate")
+    for edit in edits(task, task.layout(groups, streams), streams):
+        box1, box2, text = (edit.layout.positions[:, k] for k in range(3))
+        here = edit.layout.present
+        apart = ((box2 - box1) ** 2).sum(1) > 300
+        assert apart[here[:, 0] & here[:, 1]].all()
+        assert (((box1 - text + 6) ** 2).sum(1) > 300)[here[:, 0]].all()

@@ -476,7 +476,7 @@ def test_figure_7_counts_the_buckets_of_the_paper():
         ),
         ({"methods": [{"name": "integrated-gradients", "rule": "simpson"}]}, InvalidParameter, "quadrature"),
         ({"methods": [{"name": "smoothgrad", "noise": float("nan")}]}, InvalidParameter, "must be a number"),
-        ({"methods": [{"name": "gradient", "label": "oracle"}]}, InvalidStudy, "choose another"),
+        ({"methods": [{"name": "gradient", "label": "oracle"}]}, InvalidStudy, "belongs to a reference"),
         ({"seed": -1}, InvalidStudy, "seed"),
         ({"seeds": [4]}, MissingFile, "verax train"),
         ({"name": "../evil"}, InvalidStudy, "name"),
@@ -574,3 +574,109 @@ def test_two_metrics_of_the_same_samples_share_their_draws():
     np.testing.assert_allclose(one.replicates, 1 - two.replicates)
     part = statistics.bucket_means(table[table["group"] == 2], ("a",))
     np.testing.assert_array_equal(part.replicates[:, 0], one.replicates[:, 1])
+
+
+# -- manners: what other people's code must not do to the results ------------------------------------------
+
+
+def test_a_method_that_changes_the_network_changes_nothing_else(own_store):
+    clean = (
+        verax.run(SMALL, quiet=True, store="clean").scores.query("method == 'gradient'")["value"].to_numpy()
+    )
+
+    def vandal(model, inputs, targets):
+        for module in model.modules():
+            if isinstance(module, torch.nn.ReLU):
+                module.register_full_backward_hook(lambda m, gi, go: (gi[0].clamp(min=0),))
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.zero_()
+        return inputs
+
+    try:
+        run = verax.run(SMALL, quiet=True, methods=[vandal, "gradient"], out="both")
+        after = run.scores.query("method == 'gradient'")["value"].to_numpy()
+        np.testing.assert_array_equal(after, clean)
+    finally:
+        METHODS.unregister("vandal")
+
+
+def test_only_references_see_the_truth():
+    with pytest.raises(InvalidParameter, match="asks for the truth"):
+        verax.method("cheat")(lambda model, inputs, targets, truth: truth.focus)
+
+
+def test_parameters_may_have_any_name_and_any_default():
+    def odd(model, inputs, targets=None, seed=3, kernel=torch.ones(2)):
+        return inputs * seed
+
+    try:
+        run = verax.run(SMALL, quiet=True, tasks=["textbox/simple-fr"], methods=[odd])
+        assert "odd" in set(run.scores["method"])
+    finally:
+        METHODS.unregister("odd")
+
+
+def test_controls_keep_their_names():
+    for entry in ({"name": "input", "label": "highlight"}, {"name": "oracle", "label": "truth"}):
+        with pytest.raises(InvalidStudy, match="under its own name"):
+            verax.run(SMALL, quiet=True, methods=[entry])
+
+
+def test_other_peoples_folders_are_left_alone(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "report.html").write_text("mine")
+    with pytest.raises(OutputError, match="holds other things"):
+        verax.run(SMALL, quiet=True, out="mine")
+    assert (tmp_path / "mine" / "report.html").read_text() == "mine"
+
+
+def test_a_changed_certificate_in_the_store_is_noticed(own_store, computed):
+    verax.run(SMALL, quiet=True)
+    for entry in (own_store / "units").rglob("*.json"):
+        content = json.loads(entry.read_text())
+        if "certificate" in content["info"]:
+            content["info"]["certificate"]["passed"] = "forged"
+            entry.write_text(json.dumps(content))
+            break
+    computed.clear()
+    run = verax.run(SMALL, quiet=True)
+    assert len(computed) == 1
+    assert run.manifest["damaged_entries"] == 1
+
+
+def test_repeated_seeds_add_no_certainty():
+    one = scores({"a": [0.5, 0.6]}, n=20)
+    many = pd.concat([one.assign(seed=k) for k in range(8)])
+    widths = [
+        np.ptp(np.quantile(statistics.bucket_means(t, ("a",)).replicates.mean(1), [0.025, 0.975]))
+        for t in (one, many)
+    ]
+    assert widths[1] == pytest.approx(widths[0], rel=1e-9)
+
+
+def test_one_sample_has_no_interval():
+    run = verax.run(SMALL, quiet=True, samples=1)
+    board = run.leaderboard()
+    assert board["low"].isna().all()
+    assert run.report().is_file()
+
+
+def test_the_class_that_the_network_predicts_is_explained(impostor):
+    run = verax.run(SMALL, quiet=True, tasks=["textbox/complex-cr2"], seeds=[7])
+    cases, model = impostor.cases(n=2), impostor.network("cnn4", seed=7)
+    maps = verax.explain(model, cases.inputs, method="gradient")
+    wanted = verax.score(maps, cases, "published", transfer="gray").set_index("sample")["pafl"]
+    rows = run.scores.query("method == 'gradient' and metric == 'pafl'").set_index("sample")["value"]
+    np.testing.assert_allclose(rows, wanted[rows.index], atol=1e-5)
+
+
+def test_other_weights_and_parameters_have_other_keys(own_store, impostor):
+    def keys(**changes):
+        given = {**SMALL, "tasks": ["textbox/complex-cr2"], **changes}
+        return {unit.key for unit in plan.compile_plan(spec.build(given, "x"), own_store).units}
+
+    assert not keys() & keys(seeds=[7])
+    one = [{"name": "integrated-gradients", "label": "same", "steps": 5}]
+    two = [{"name": "integrated-gradients", "label": "same", "steps": 6}]
+    assert len(keys(methods=one) - keys(methods=two)) == 1

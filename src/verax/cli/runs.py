@@ -13,7 +13,7 @@ from rich.table import Table
 
 from verax import progress
 from verax.cli.console import console, interval
-from verax.errors import Interrupted, InvalidParameter, VeraxError, VeraxWarning
+from verax.errors import Interrupted, InvalidParameter, MissingFile, VeraxError, VeraxWarning
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,8 +98,11 @@ def report(
     from verax.studies.runs import Run
 
     found = Run(run)
-    with progress.errors.status("Writing the report"):
-        path = found.report()
+    try:
+        with progress.errors.status("Writing the report"):
+            path = found.report()
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise MissingFile(f"The run {str(run)!r} is damaged or was made by another version.") from error
     console.print(f"Report: {path}", soft_wrap=True, markup=False, highlight=False)
 
 
@@ -134,16 +137,16 @@ def show(run: Run) -> None:
             title = f"{name}: {family} reasonings ({buckets} buckets, sound protocol)"
             console.print(_table(escape(title), board))
         console.print(
-            "Means over buckets with 95 % intervals, and the worst bucket. Skill: 0 is the best control that never looks at the "
-            "network, 1 is the truth. Dim rows are controls and the oracle.",
+            "Means over buckets with 95 % intervals, and the worst bucket. Skill: 0 is the best control that "
+            "never looks at the network, 1 is the truth. Dim rows are controls and the oracle.",
             style="dim",
         )
     passed = sum(bool(c["passed"]) for c in manifest["certificates"])
     count = len(manifest["certificates"])
-    wrong = {(unit["task"], unit["wrong"]) for unit in manifest["units"] if "wrong" in unit}
+    wrong = {unit["name"].partition(":")[0]: unit["wrong"] for unit in manifest["units"] if "wrong" in unit}
     console.print(
         f"{passed} of {count} networks certified; "
-        f"{sum(w for _, w in wrong)} wrongly predicted images left out; "
+        f"{sum(wrong.values())} wrongly predicted images left out; "
         f"computed in {manifest['seconds']:.0f} s on {manifest['hardware']['device']}, "
         f"{manifest['reused_units']} of {len(manifest['units'])} units taken from the store."
     )

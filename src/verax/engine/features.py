@@ -26,9 +26,8 @@ class _LastFeatureMap(TorchFunctionMode):
     def __init__(self, samples: int) -> None:
         super().__init__()
         self.samples = samples
-        self.found: Tensor | None = None
+        self.found: list[tuple[Tensor, int]] = []
         self.calls = 0
-        self.place = -1
 
     def __torch_function__(
         self,
@@ -44,8 +43,10 @@ class _LastFeatureMap(TorchFunctionMode):
             and len(result) == self.samples
             and min(result.shape[2:]) > 1
             and result.grad_fn is not None
+            # a map turned channels-last is the same map, read wrongly
+            and getattr(func, "__name__", "") not in ("permute", "transpose", "movedim", "swapaxes")
         ):
-            self.found, self.place = result, self.calls
+            self.found.append((result, self.calls))
         self.calls += 1
         return result
 
@@ -102,6 +103,22 @@ class _Hooked:
             handle.remove()
 
 
+def _depends_on(made: Any, source: Tensor) -> bool:
+    """Whether the graph behind `made` reaches `source`: weights and side branches are no feature maps."""
+    if not isinstance(made, Tensor) or made.grad_fn is None:
+        return False
+    goal, stack, seen = source.grad_fn, [made.grad_fn], set()
+    while stack:
+        node: Any = stack.pop()
+        if node is None or node in seen:
+            continue
+        if node is goal or (goal is None and getattr(node, "variable", None) is source):
+            return True
+        seen.add(node)
+        stack.extend(parent for parent, _ in node.next_functions)
+    return False
+
+
 def _found(model: nn.Module, inputs: Tensor, layer: str | None) -> tuple[Any, Tensor, int]:
     """Outputs, activations and the place of the call that made them; gradients must be enabled."""
     if inputs.ndim != 4:
@@ -112,9 +129,10 @@ def _found(model: nn.Module, inputs: Tensor, layer: str | None) -> tuple[Any, Te
         watcher, x = _LastFeatureMap(len(inputs)), leaf(inputs)
         with watcher:
             outputs = model(x)
-        if watcher.found is None:
-            raise InvalidInput("The network has no feature map of more than one pixel; name a layer.")
-        return outputs, watcher.found, watcher.place
+        for candidate, place in reversed(watcher.found):
+            if _depends_on(candidate, x) and _depends_on(outputs, candidate):
+                return outputs, candidate, place
+        raise InvalidInput("The network has no feature map of more than one pixel; name a layer.")
     outputs, kept = _Hooked(model, layer).run(leaf(inputs))
     if not kept or not isinstance(kept[-1], Tensor) or kept[-1].ndim != 4 or kept[-1].grad_fn is None:
         raise InvalidParameter(

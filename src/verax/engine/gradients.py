@@ -30,7 +30,7 @@ def gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     """The gradient of each sample's explained output: shape of `inputs`; the weights' grads are untouched."""
     with torch.enable_grad():
         point = leaf(inputs)
-        chosen = select(model(point), targets)
+        chosen = select(model(point.clone()), targets)  # a copy: a network may work in place on its input
         if chosen.grad_fn is None:
             return torch.zeros_like(inputs)
         (slope,) = torch.autograd.grad(chosen.sum(), point, allow_unused=True)

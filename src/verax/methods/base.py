@@ -129,7 +129,10 @@ def describe(name: str, function: Function, **facts: Any) -> Method:
         raise InvalidParameter(
             f"Method {name!r} must be callable as (model, inputs, targets): {error}."
         ) from error
-    plain = {p.name: p.default for p in parameters.values() if p.default is not inspect.Parameter.empty}
+    if "truth" in parameters and not facts.get("builtin"):
+        raise InvalidParameter(f"Method {name!r} asks for the truth, which only references may see.")
+    own_names = list(parameters.values())[3:]  # after model, inputs and targets
+    plain = {p.name: p.default for p in own_names if p.default is not inspect.Parameter.empty}
     special = frozenset(SPECIAL) & frozenset(parameters)
     own = {k: v for k, v in plain.items() if k not in SPECIAL}
     return Method(name, function, parameters=own, special=special, **facts)

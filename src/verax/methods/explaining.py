@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from verax.cases import Truth
 from verax.engine.outputs import explained
 from verax.errors import InvalidInput, InvalidParameter, MethodFailed, VeraxError
 from verax.methods.base import METHODS, Function, Method, describe
-from verax.networks.inference import device_of, outputs, undisturbed
+from verax.networks.inference import device_of, dtype_of, outputs, undisturbed
 from verax.seeding import Streams, content_ids, key
 
 
@@ -87,6 +88,14 @@ def _protected(model: nn.Module, seed: int) -> Iterator[None]:
                 weight.grad = grad
 
 
+def _private(model: nn.Module) -> nn.Module:
+    """A copy for methods of unknown manners: what they change, hooks and weights included, dies with it."""
+    try:
+        return copy.deepcopy(model)
+    except Exception:  # a network that cannot be copied is handed over as it is
+        return model
+
+
 def _call(chosen: Method, model: nn.Module, x: Tensor, y: Tensor, keywords: dict[str, Any]) -> Tensor:
     try:
         maps = chosen.function(model, x.clone(), y.clone(), **keywords)
@@ -122,6 +131,7 @@ def explain(
     ids: Tensor | None = None,
     truth: Truth | None = None,
     output: str = "logit",
+    settings: Mapping[str, Any] | None = None,
     **parameters: Any,
 ) -> Tensor:
     """Attributions of `model` for `inputs`: float32, shape and device of the inputs.
@@ -139,17 +149,48 @@ def explain(
             has the same map in every batch).
         truth: what the reference `oracle` shows.
         output: explain the "logit", the "probability", the "log-probability" or the "margin" over the others.
-        **parameters: the method's own.
+        settings: the method's own parameters as a mapping, for those whose names are taken here.
+        **parameters: the method's own parameters.
     """
+    # Outside the caller's inference mode, in which no gradient can exist.
+    with torch.inference_mode(False):
+        return _explain(
+            model,
+            inputs,
+            targets,
+            method,
+            batch_size,
+            seed,
+            ids,
+            truth,
+            output,
+            {**parameters, **(settings or {})},
+        )
+
+
+def _explain(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor | None,
+    method: str | Method | Function,
+    batch_size: int,
+    seed: int,
+    ids: Tensor | None,
+    truth: Truth | None,
+    output: str,
+    parameters: Mapping[str, Any],
+) -> Tensor:
     if not isinstance(model, nn.Module):
         raise InvalidInput(f"The model must be a torch.nn.Module, not {type(model).__name__}.")
-    if not isinstance(batch_size, int) or batch_size < 1:
+    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
         raise InvalidParameter(f"batch_size must be a whole number from 1, not {batch_size!r}.")
-    model = explained(model, output)
     chosen = as_method(method)
+    if not chosen.builtin:
+        model = _private(model)
+    model = explained(model, output)
     settings = chosen.settings(parameters)
     given = check_inputs(inputs)
-    x = given.detach().to(device_of(model), torch.float32 if given.dtype != torch.float64 else None)
+    x = given.detach().to(device_of(model), dtype_of(model, given.dtype)).clone()
     # one sample tells how many outputs there are; all are needed only to find the predicted class
     scores = outputs(model, x if targets is None else x[:1], batch_size)
     wanted = scores.argmax(1) if targets is None else targets

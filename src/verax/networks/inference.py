@@ -31,12 +31,21 @@ def device_of(model: nn.Module) -> torch.device:
     return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
 
+def dtype_of(model: nn.Module, given: torch.dtype) -> torch.dtype:
+    """The floating-point type of the model's weights; without any, the inputs' own (at least float32)."""
+    weights = (weight.dtype for weight in model.parameters() if weight.is_floating_point())
+    usual = given if given == torch.float64 else torch.float32
+    return next(weights, usual)
+
+
 def outputs(model: nn.Module, inputs: Tensor, batch_size: int = 256) -> Tensor:
     """The model's outputs ``(N, classes)``, in eval mode, without gradients; a single output is one class."""
     device = device_of(model)
-    with undisturbed(model), torch.inference_mode():
+    # no_grad, not inference_mode: a network that caches a tensor on its first call must stay differentiable;
+    # clones, because a network may work in place on its input
+    with undisturbed(model), torch.no_grad():
         try:
-            parts = [model(chunk.to(device)) for chunk in torch.split(inputs, batch_size)]
+            parts = [model(chunk.to(device).clone()) for chunk in torch.split(inputs, batch_size)]
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:

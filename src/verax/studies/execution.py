@@ -51,9 +51,14 @@ class Bench:
         """Explain one case, for the errors that bad parameters raise."""
         assert unit.method is not None
         model, cases, predicted = self.load()
-        one, settings = slice(0, 1), dict(unit.parameters or {})
+        one = slice(0, 1)
         methods.explain(
-            model, cases.inputs[one], predicted[one], unit.method, truth=cases.truth[one], **settings
+            model,
+            cases.inputs[one],
+            predicted[one],
+            unit.method,
+            truth=cases.truth[one],
+            settings=unit.parameters,
         )
 
     def _certify(self) -> Result:
@@ -73,7 +78,7 @@ class Bench:
             seed=seeding.key(self.study.seed, self.subject.task.name),
             ids=cases.ids,
             truth=cases.truth,
-            **dict(unit.parameters or {}),
+            settings=unit.parameters,
         )
         tables = {}
         for protocol in self.study.protocols:

@@ -46,7 +46,9 @@ def code_digest() -> str:
 
 def content_hash(values: Mapping[str, Any]) -> str:
     """SHA-256 of the canonical JSON of plain values."""
-    return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(values, sort_keys=True, separators=(",", ":"), default=repr).encode()
+    ).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -102,13 +104,14 @@ class Plan:
 
 def with_references(study: Study) -> list[MethodSpec]:
     """The study's methods, and the controls and the oracle where they are missing."""
-    present = {METHODS.canonical(method.name) for method in study.methods if not method.parameters}
-    missing = [MethodSpec.model_validate(name) for name in REFERENCES if name not in present]
     for spec in study.methods:
-        if spec.label in REFERENCES and (METHODS.canonical(spec.name) != spec.label or spec.parameters):
-            raise InvalidStudy(
-                f"The label {spec.label!r} belongs to a reference of every study; choose another."
-            )
+        name = METHODS.canonical(spec.name)
+        if spec.label in REFERENCES and (name != spec.label or spec.parameters):
+            raise InvalidStudy(f"The label {spec.label!r} belongs to a reference of every study.")
+        if name in REFERENCES and spec.label != name and not spec.parameters:
+            raise InvalidStudy(f"{name!r} is part of every study under its own name, not as {spec.label!r}.")
+    present = {spec.label for spec in study.methods}
+    missing = [MethodSpec.model_validate(name) for name in REFERENCES if name not in present]
     return [*study.methods, *missing]
 
 

@@ -22,9 +22,10 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from verax import devices, progress, tasks
-from verax.errors import Interrupted, MethodFailed, VeraxWarning
+from verax.errors import Interrupted, InvalidParameter, MethodFailed, OutputError, VeraxWarning
 from verax.files import make_folder, store_folder, unless_empty, write_atomically
-from verax.methods.base import Function, Method, method
+from verax.methods.base import METHODS, Function, Method, method
+from verax.metrics.scoring import metric_names
 from verax.studies import plan as planning
 from verax.studies import spec as specs
 from verax.studies.execution import Bench, first_of_each, long_table
@@ -45,6 +46,9 @@ def _method_entries(given: Sequence[str | Function | Method | dict[str, Any]] | 
     entries: list[Any] = []
     for entry in [given] if isinstance(given, str) else given:
         if isinstance(entry, Method):
+            if entry.name in METHODS and METHODS.get(entry.name).builtin and METHODS.get(entry.name) != entry:
+                raise InvalidParameter(f"{entry.name!r} is a method of verax itself; choose another name.")
+            METHODS.register(entry.name, entry, replace=True)
             entry = entry.name
         elif callable(entry):
             name = getattr(entry, "__name__", type(entry).__name__)
@@ -120,6 +124,8 @@ def run(
 
 
 def _run(plan: Plan, target: Path, kept: Store, where: torch.device, quiet: bool) -> Run:
+    if target.is_dir() and any(target.iterdir()) and not _is_run(target):
+        raise OutputError(f"The folder {str(target)!r} holds other things; name an empty one.")
     make_folder(target)
     _probe(plan, where)
     start = time.perf_counter()
@@ -134,6 +140,14 @@ def _run(plan: Plan, target: Path, kept: Store, where: torch.device, quiet: bool
     for failure in failures:
         warnings.warn(f"{failure['unit']}: {failure['reason']}", VeraxWarning, stacklevel=3)
     return Run(target)
+
+
+def _is_run(folder: Path) -> bool:
+    try:
+        found = json.loads((folder / MANIFEST).read_text())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and {"study", "plan", "code"} <= set(found)
 
 
 def _probe(plan: Plan, device: torch.device) -> None:
@@ -164,6 +178,9 @@ def _compute(
             for unit in plan.units:
                 bar.update(row, description=unit.name)
                 result = store.read(unit.key)
+                if result is not None and not _whole(unit, result, plan):
+                    store.set_aside(unit.key)
+                    result = None
                 reused += result is not None
                 if result is None:
                     if bench is None or bench.subject is not unit.subject:
@@ -188,6 +205,18 @@ def _compute(
     return results, failures, reused
 
 
+def _whole(unit: Unit, result: Result, plan: Plan) -> bool:
+    """Whether a stored result has all that its unit leaves behind."""
+    if unit.method is None:
+        return "certificate" in result.info
+    needed = {"sample", "group", "degenerate", "wrong"}
+    tables = [result.tables.get(protocol) for protocol in plan.study.protocols]
+    return "maps" in result.maps and all(
+        table is not None and {*needed, *metric_names(protocol)} <= set(table.columns)
+        for protocol, table in zip(plan.study.protocols, tables, strict=True)
+    )
+
+
 def _write(
     plan: Plan, target: Path, results: dict[str, Result], device: torch.device, facts: dict[str, Any]
 ) -> None:
@@ -204,7 +233,7 @@ def _write(
     write_atomically(target / SCORES, buffer.getvalue())
     write_atomically(target / MAPS, save_tensors({_name(u): results[u.key].maps["maps"] for u in scored}))
     write_atomically(target / CASES, save_tensors(_pictured(plan)))
-    text = json.dumps({**_manifest(plan, results, device), **facts}, indent=2)
+    text = json.dumps({**_manifest(plan, results, device), **facts}, indent=2, default=repr)
     write_atomically(target / MANIFEST, (text + "\n").encode())
 
 

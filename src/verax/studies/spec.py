@@ -138,7 +138,7 @@ def read(path: Path) -> dict[str, Any]:
         raise InvalidStudy(f"{str(path)!r} is too large to be a study.")
     try:
         return tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # broken TOML, broken UTF-8, or a number of thousands of digits
         raise InvalidStudy(f"{str(path)!r} is not valid TOML: {error}.") from error
     except RecursionError as error:
         raise InvalidStudy(f"{str(path)!r} is not valid TOML: nested too deeply.") from error

@@ -98,11 +98,15 @@ def bucket_means(
                     continue
                 known = np.isfinite(values)
                 filled = np.where(known, values, 0.0)
-                drawn = weights(len(values), task, group, position)
+                drawn = weights(len(values), task, group)  # the same images for every network and seed
                 share = drawn @ known
                 with np.errstate(invalid="ignore", divide="ignore"):
                     mean = (drawn @ filled) / share
                     means.append(filled.sum(0) / known.sum(0))
+                    # a bootstrap of n numbers is too narrow by sqrt((n - 1) / n); one number says nothing
+                    mean = means[-1] + (mean - means[-1]) * np.sqrt(
+                        np.float64(len(values)) / (len(values) - 1)
+                    )
                 usable = share > 0
                 total += run_weights[:, position, None] * np.where(usable, mean, 0.0)
                 weight += run_weights[:, position, None] * usable

@@ -39,6 +39,23 @@ class Result:
     info: dict[str, Any]
 
 
+_DAMAGE = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    SafetensorError,
+    pa.ArrowException,
+)
+"""What reading a damaged entry can raise."""
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 class Store:
     """A folder of finished units."""
 
@@ -62,7 +79,8 @@ class Store:
         for file, data in parts.items():
             write_atomically(entry.parent / file, data)
         names = {file: hashlib.sha256(data).hexdigest() for file, data in parts.items()}
-        text = json.dumps({"key": key, "parts": names, "info": result.info}, indent=1)
+        content = {"key": key, "parts": names, "info": result.info}
+        text = json.dumps({**content, "sha256": _digest(content)}, indent=1)
         write_atomically(entry, text.encode())
 
     def read(self, key: str) -> Result | None:
@@ -74,16 +92,21 @@ class Store:
             return None
         try:
             return self._parse(key, entry, text)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError, pa.ArrowException):
-            self.damaged.append(key)
-            entry.replace(entry.with_suffix(".damaged"))
+        except _DAMAGE:
+            self.set_aside(key)
             return None
+
+    def set_aside(self, key: str) -> None:
+        """Move a damaged entry out of the way, so that its unit is computed anew."""
+        self.damaged.append(key)
+        entry = self._entry(key)
+        entry.replace(entry.with_suffix(".damaged"))
 
     @staticmethod
     def _parse(key: str, entry: Path, text: bytes) -> Result:
         content = json.loads(text)
-        if content["key"] != key:
-            raise ValueError("another unit's entry")
+        if content["key"] != key or content.pop("sha256") != _digest(content):
+            raise ValueError("another unit's entry, or a changed one")
         tables: dict[str, pd.DataFrame] = {}
         maps: dict[str, Tensor] = {}
         for name, digest in content["parts"].items():

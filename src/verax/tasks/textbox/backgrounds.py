@@ -128,15 +128,17 @@ class Folder:
         return pictures[streams.integers("background", len(pictures))]
 
 
-_CACHE: dict[tuple[Folder, tuple[int, int]], Tensor] = {}
+_CACHE: dict[object, Tensor] = {}
 
 
 def _cached(folder: Folder, canvas: tuple[int, int]) -> Tensor:
-    """Decode a folder once; training draws from it thousands of times."""
-    if (folder, canvas) not in _CACHE:
+    """Decode a folder once; training draws from it thousands of times. A changed file is decoded anew."""
+    facts = [(file, file.stat().st_mtime_ns, file.stat().st_size) for file in folder.files()]
+    known = (folder, canvas, tuple(facts))
+    if known not in _CACHE:
         _CACHE.clear()
-        _CACHE[folder, canvas] = folder.load(canvas)
-    return _CACHE[folder, canvas]
+        _CACHE[known] = folder.load(canvas)
+    return _CACHE[known]
 
 
 def background(spec: str | Background) -> Background:

@@ -101,3 +101,27 @@ def published(streams: Streams, present: Tensor, world: World) -> Tensor:
             todo = todo[bad]
             attempt += 1
     return positions
+
+
+def published_again(
+    streams: Streams, present: Tensor, start: Tensor, free: Tensor, world: World, label: str
+) -> Tensor:
+    """New places for the objects marked in `free`, by the published rules, beside those that stay."""
+    box1, box2, text = (world.names.index(name) for name in ("box1", "box2", "text"))
+    positions, todo = start, torch.arange(len(present), device=present.device)
+
+    def near(p: Tensor, i: int, j: int, limit: int, shift: int = 0) -> Tensor:
+        return ((p[:, i] - p[:, j] + shift) ** 2).sum(-1) <= limit
+
+    for attempt in range(MAX_ROUNDS):
+        fresh = published(Streams.of(streams.ids[todo], streams.seed, label, attempt), present[todo], world)
+        fresh = torch.where(free[todo][:, :, None], fresh, positions[todo])
+        positions = positions.index_copy(0, todo, fresh)
+        here = present[todo]
+        bad = near(fresh, box1, text, 300, 6) & here[:, box1]
+        bad |= near(fresh, box2, text, 400, 6) & here[:, box2] & here[:, text]
+        bad |= near(fresh, box2, box1, 300) & here[:, box2] & here[:, box1]
+        todo = todo[bad]
+        if len(todo) == 0:
+            return positions
+    raise InvalidParameter("An object of a published scene could not be placed beside the others.")

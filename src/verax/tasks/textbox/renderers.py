@@ -186,7 +186,8 @@ class Published:
     order: tuple[str, ...] | None = ("box1", "text", "box2")
 
     def _check(self, world: World) -> None:
-        if set(world.names) != {"box1", "box2", "text"} or world.canvas != (64, 64):
+        sizes = {kind.name: kind.size for kind in world.kinds}
+        if sizes != {"box1": (10, 10), "box2": (4, 4), "text": (15, 14)} or world.canvas != (64, 64):
             sentence = (
                 "The 'published' renderer knows only text, box1 and box2 on 64 x 64; use 'sound' instead."
             )
@@ -198,11 +199,10 @@ class Published:
         return Layout(states, placement.published(streams, states > 0, world))
 
     def replace(self, streams: Streams, layout: Layout, free: Tensor, world: World, label: str) -> Layout:
-        """Give the objects marked in `free` new places by the rules of a whole new layout."""
+        """Give the objects marked in `free` new places that obey the rules beside the others."""
         self._check(world)
-        fresh = Streams.of(streams.ids, streams.seed, label)
-        positions = placement.published(fresh, layout.present, world)
-        return replace(layout, positions=torch.where(free[:, :, None], positions, layout.positions))
+        positions = placement.published_again(streams, layout.present, layout.positions, free, world, label)
+        return replace(layout, positions=positions)
 
     def offset(self, kind: Kind) -> tuple[int, int]:
         """Text has empty rows above its ink."""

@@ -5,7 +5,8 @@ Kim, Plumb and Talwalkar, "Sanity Simulations for Saliency Methods", ICML 2022.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -177,7 +178,7 @@ class TextBox:
         """The buckets meant by `group`, checked to have a label."""
         if group is None:
             return self.groups
-        chosen = (group,) if isinstance(group, int) else tuple(group)
+        chosen = tuple(map(int, group)) if isinstance(group, Iterable) else (int(group),)
         for number in chosen:
             if number not in self.groups:
                 why = (
@@ -207,6 +208,10 @@ class TextBox:
                 raise InvalidParameter(
                     f"{word} must be a whole number from {low} to {_MAX_CASES}, not {value!r}."
                 )
+        try:
+            seed = operator.index(seed)
+        except TypeError as error:
+            raise InvalidParameter(f"A seed is a whole number, not {seed!r}.") from error
         chosen = torch.tensor(self.check_groups(group), device=device)
         groups = chosen.repeat_interleave(n)
         ids = groups * _GROUP_STRIDE + torch.arange(start, start + n, device=device).repeat(len(chosen))
