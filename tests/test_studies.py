@@ -607,7 +607,9 @@ def test_only_references_see_the_truth():
 
 
 def test_parameters_may_have_any_name_and_any_default():
-    def odd(model, inputs, targets=None, seed=3, kernel=torch.ones(2)):
+    ones = torch.ones(2)
+
+    def odd(model, inputs, targets=None, seed=3, kernel=ones):
         return inputs * seed
 
     try:

@@ -149,7 +149,7 @@ def attention_weights(
     watcher = AttentionWeights()
     with torch.enable_grad(), full_precision(inputs):
         with watcher:
-            outputs = model(leaf(inputs))
+            outputs = model(leaf(inputs).clone())
         if not watcher.found:
             raise UnsupportedOperation("The network has no attention to follow: no softmax weighs values.")
         slopes: list[Tensor | None] = []

@@ -128,12 +128,12 @@ def _found(model: nn.Module, inputs: Tensor, layer: str | None) -> tuple[Any, Te
     if layer is None:
         watcher, x = _LastFeatureMap(len(inputs)), leaf(inputs)
         with watcher:
-            outputs = model(x)
+            outputs = model(x.clone())  # a copy: a network may work in place on its input
         for candidate, place in reversed(watcher.found):
             if _depends_on(candidate, x) and _depends_on(outputs, candidate):
                 return outputs, candidate, place
         raise InvalidInput("The network has no feature map of more than one pixel; name a layer.")
-    outputs, kept = _Hooked(model, layer).run(leaf(inputs))
+    outputs, kept = _Hooked(model, layer).run(leaf(inputs).clone())
     if not kept or not isinstance(kept[-1], Tensor) or kept[-1].ndim != 4 or kept[-1].grad_fn is None:
         raise InvalidParameter(
             f"Layer {layer!r} gives no feature map (N, C, h, w) that depends on the input."
