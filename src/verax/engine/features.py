@@ -127,8 +127,9 @@ def _found(model: nn.Module, inputs: Tensor, layer: str | None) -> tuple[Any, Te
         )
     if layer is None:
         watcher, x = _LastFeatureMap(len(inputs)), leaf(inputs)
+        entry = x.clone()  # a copy: a network may work in place on its input
         with watcher:
-            outputs = model(x.clone())  # a copy: a network may work in place on its input
+            outputs = model(entry)
         for candidate, place in reversed(watcher.found):
             if _depends_on(candidate, x) and _depends_on(outputs, candidate):
                 return outputs, candidate, place
