@@ -487,6 +487,17 @@ def test_an_input_that_is_the_baseline():
         assert (shapley_values(name, model, x[:1], y[:1]) == 0).all()
 
 
+def test_a_segment_that_differs_in_one_channel_is_no_dummy(pictures):
+    inputs, targets = pictures
+    model, x = picture_net().double(), inputs.double()
+    x[:, 1:] = 0
+    for name in SHAPLEY:
+        maps = shapley_values(name, model, x, targets)
+        wanted = rise_of_output(model, x, targets)
+        torch.testing.assert_close(maps.flatten(1).sum(1), wanted, rtol=0, atol=1e-12)
+        assert wanted.abs().min() > 1e-3
+
+
 def test_same_masked_inputs_share_one_pass(pictures):
     inputs, targets = pictures
     x = inputs.clone()
