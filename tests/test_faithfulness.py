@@ -225,6 +225,7 @@ def test_max_sensitivity_by_its_formula(data):
     # noise of the method itself is the same at both points
     noisy = faithfulness.max_sensitivity(model, x, y, "smoothgrad", radius=0.0, samples=2)
     assert (noisy == 0).all()
+    assert (faithfulness.max_sensitivity(model, x, y, "random", radius=0.1, samples=2) == 0).all()
     own = faithfulness.max_sensitivity(model, x, y, lambda model, inputs, targets: inputs * 0, samples=1)
     assert (own == 0).all()
     few = faithfulness.max_sensitivity(model, x, y, "shapley-sampling", samples=1, permutations=1, size=6)

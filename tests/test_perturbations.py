@@ -487,6 +487,17 @@ def test_an_input_that_is_the_baseline():
         assert (shapley_values(name, model, x[:1], y[:1]) == 0).all()
 
 
+def test_a_segment_that_differs_in_one_channel_is_no_dummy(pictures):
+    inputs, targets = pictures
+    model, x = picture_net().double(), inputs.double()
+    x[:, 1:] = 0
+    for name in SHAPLEY:
+        maps = shapley_values(name, model, x, targets)
+        wanted = rise_of_output(model, x, targets)
+        torch.testing.assert_close(maps.flatten(1).sum(1), wanted, rtol=0, atol=1e-12)
+        assert wanted.abs().min() > 1e-3
+
+
 def test_same_masked_inputs_share_one_pass(pictures):
     inputs, targets = pictures
     x = inputs.clone()
@@ -506,6 +517,10 @@ def test_same_masked_inputs_share_one_pass(pictures):
     assert sum(rows) == 5 * 2**3
     rows.clear()
     shapley.kernel_shap(Counting(), x, targets, streams_of(5), size=4, samples=500)
+    assert sum(rows) == 5 * 2**3
+    rows.clear()
+    # LIME draws dummies too; with 200 coalitions all 8 of the others come up
+    perturbations.lime(Counting(), x, targets, streams_of(5), size=4, samples=200)
     assert sum(rows) == 5 * 2**3
     game = Game.of(picture_net().double(), inputs.double(), targets, "grid", 2, 0.0)
     drawn = streams_of(5).uniform("z", 70, game.players) < 0.7
@@ -528,6 +543,7 @@ def test_masks_of_all_kinds(shape, shared, soft):
     masks = masks.clamp(0.4, 0.9).sub(0.4).mul(2) if soft else masks > 0.5
     if soft:
         masks[..., 2:] = masks[..., 2:].round()
+        masks[(1,) if shared else (slice(None), 1)] = 0.6  # removes a little everywhere
     masks[(0,) if shared else (slice(None), 0)] = True
     rows = []
     inner = seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), 3), nn.Tanh()))
@@ -594,6 +610,7 @@ def test_slic_follows_colours():
     assert not left & right
     assert torch.equal(slic(picture[1:], 4).labels[0], cut.labels[1])
     assert torch.equal(slic(picture * 5 + 2, 4).labels[0], cut.labels[0])
+    assert torch.equal(slic(picture * 8, 4).labels[1], cut.labels[1])
     assert torch.equal(slic(picture, 4, compactness=1e6).labels, grid(picture, 4).labels.expand(2, 1, 16, 16))
     sequence = torch.tensor([[[0.0, 0, 0, 0, 0, 1, 1, 1]]])
     assert slic(sequence, 4).labels.flatten().tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
