@@ -246,7 +246,7 @@ class DeepLift(Engine):
             )
         if self.reveal_cancel and operation.name == "add" and alpha == 1:
             x, constant = (a, b) if on_path(a) else (b, a)
-            call = merged(x, None, torch.as_tensor(constant).detach().to(x))
+            call = merged(x, None, torch.as_tensor(constant, dtype=x.dtype, device=x.device).detach())
             if call is not None:
                 return apply_rule(call, adjoint())
         native: Tensor = self.native(operation)
