@@ -107,9 +107,10 @@ def report(
 
 
 def _table(title: str, board: pd.DataFrame) -> Table:
-    table = Table(title=title, box=box.SIMPLE_HEAD)  # lines between columns would not fit 80 characters
-    table.add_column("", justify="right")
-    table.add_column("method", no_wrap=True, max_width=24, overflow="ellipsis")
+    # lines and wide gaps between columns would not fit 80 characters
+    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("", justify="right", no_wrap=True, min_width=2)
+    table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
     for name in ("focus share", "worst", "skill"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in board.itertuples(index=False):
