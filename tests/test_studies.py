@@ -647,6 +647,21 @@ def test_a_changed_certificate_in_the_store_is_noticed(own_store, computed):
     assert run.manifest["damaged_entries"] == 1
 
 
+def test_an_entry_without_one_of_its_parts_is_computed_anew(own_store, computed):
+    table = (verax.run(SMALL, quiet=True).folder / "scores.parquet").read_bytes()
+    store = Store(own_store)
+    for entry in sorted((own_store / "units").rglob("*.json")):
+        result = store.read(entry.stem)
+        if "published" in result.tables:
+            del result.tables["published"]  # a valid entry, checksum included, that lacks a protocol
+            store.write(entry.stem, result)
+            break
+    computed.clear()
+    again = verax.run(SMALL, quiet=True)
+    assert len(computed) == 1
+    assert (again.folder / "scores.parquet").read_bytes() == table
+
+
 def test_repeated_seeds_add_no_certainty():
     one = scores({"a": [0.5, 0.6]}, n=20)
     many = pd.concat([one.assign(seed=k) for k in range(8)])
