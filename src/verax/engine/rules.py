@@ -8,6 +8,7 @@ Pattern Recognition 2017.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Literal
 
 import torch
@@ -29,10 +30,15 @@ def epsilon(eps: float = 1e-6) -> Rule:
     return lambda call, r: call.value * call.adjoint(r / stabilise(call.z.detach(), eps))
 
 
-def _signed(x: Tensor, positive: Tensor, negative: Tensor) -> list[tuple[Tensor, Tensor]]:
+Weight = Callable[[], Tensor]
+"""A weight to be made when it is needed: the weights of a dense layer can be larger than all of its inputs."""
+
+
+def _signed(x: Tensor, positive: Weight, negative: Weight) -> list[tuple[Tensor, Tensor]]:
     """Parts x+ w_positive + x- w_negative; the second is left out where x >= 0, which halves the cost."""
-    parts = [(x.clamp_min(0), positive)]
-    return [*parts, (x.clamp_max(0), negative)] if bool((x < 0).any()) else parts
+    if not bool((x < 0).any()):
+        return [(x, positive())]
+    return [(x.clamp_min(0), positive()), (x.clamp_max(0), negative())]
 
 
 def alpha_beta(alpha: float = 2.0, beta: float = 1.0, eps: float = 1e-6, bias: Bias = "split") -> Rule:
@@ -47,7 +53,11 @@ def alpha_beta(alpha: float = 2.0, beta: float = 1.0, eps: float = 1e-6, bias: B
     """
 
     def rule(call: LinearCall, r: Tensor) -> Tensor:
-        x, w_pos, w_neg = call.value, call.weight.clamp_min(0), call.weight.clamp_max(0)
+        x, w_pos, w_neg = (
+            call.value,
+            cache(lambda: call.weight.clamp_min(0)),
+            cache(lambda: call.weight.clamp_max(0)),
+        )
         b_pos = b_neg = None if bias == "none" else call.bias
         if bias == "split" and call.bias is not None:
             b_pos, b_neg = call.bias.clamp_min(0), call.bias.clamp_max(0)
@@ -62,7 +72,8 @@ def gamma(gain: float = 0.25, eps: float = 1e-6) -> Rule:
 
     def rule(call: LinearCall, r: Tensor) -> Tensor:
         x, w, b, z = call.value, call.weight, call.bias, call.z.detach()
-        up, down = w + gain * w.clamp_min(0), w + gain * w.clamp_max(0)
+        up = cache(lambda: torch.add(w, w.clamp_min(0), alpha=gain))
+        down = cache(lambda: torch.add(w, w.clamp_max(0), alpha=gain))
         b_up = b_down = None
         if b is not None:
             b_up, b_down = b + gain * b.clamp_min(0), b + gain * b.clamp_max(0)

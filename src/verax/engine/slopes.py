@@ -22,21 +22,26 @@ def _rounding(size: Tensor) -> Tensor:
     return info.tiny + 16 * info.eps * size.abs()
 
 
-def quotient(dy: Tensor, dx: Tensor, size: Tensor | None = None, fallback: Tensor | None = None) -> Tensor:
-    """The quotient dy / dx, and `fallback` (default 0) where dx vanishes up to the rounding of `size`."""
-    tiny = dx.abs() <= (torch.finfo(dx.dtype).tiny if size is None else _rounding(size))
-    usual = torch.zeros_like(dx) if fallback is None else fallback
-    return torch.where(tiny, usual, dy / torch.where(tiny, 1, dx))
+def vanishes(dx: Tensor, size: Tensor) -> Tensor:
+    """Where a difference is nothing but the rounding of numbers of `size`."""
+    return dx.abs() <= _rounding(size)
+
+
+def quotient(dy: Tensor, dx: Tensor, size: Tensor, fallback: Tensor | float = 0.0) -> Tensor:
+    """The quotient dy / dx, and `fallback` where dx vanishes up to the rounding of `size`."""
+    return torch.where(vanishes(dx, size), fallback, dy / dx)
 
 
 def slope(function: Function, x: Tensor, x0: Tensor, y: Tensor, y0: Tensor) -> Tensor:
     """The slope of an elementwise function from x0 to x; its derivative where they are the same."""
-    derivative = None
-    if bool((x - x0).abs().le(_rounding(x)).any()):  # a second run of the function is worth avoiding
-        with torch.enable_grad():
-            point = x.detach().requires_grad_()
-            derivative = torch.autograd.grad(function(point).sum(), point)[0]
-    return quotient(y - y0, x - x0, x, derivative)
+    dx = x - x0
+    same, slopes = vanishes(dx, x), (y - y0).div_(dx)
+    if not bool(same.any()):  # a second run of the function is worth avoiding
+        return slopes
+    with torch.enable_grad():
+        point = x.detach().requires_grad_()
+        derivative = torch.autograd.grad(function(point).sum(), point)[0]
+    return torch.where(same, derivative, slopes)
 
 
 def _step(x: Tensor, x0: Tensor) -> Tensor:
@@ -81,8 +86,8 @@ class Sum:
 def _channels(function: Function, z0: Tensor, p: Tensor, n: Tensor, m: Tensor) -> tuple[Tensor, Tensor]:
     """Multipliers of the positive and the negative part of a nonlinearity's input (section 3.5.3)."""
     f0, fp, fn, fb = function(z0), function(z0 + p), function(z0 + n), function(z0 + n + p)
-    y_pos, y_neg = (fp - f0 + fb - fn) / 2, (fn - f0 + fb - fp) / 2
-    return m * quotient(y_pos, p), m * quotient(y_neg, n)
+    half, cross, size = (fb - f0).mul_(m).div_(2), (fp - fn).mul_(m).div_(2), p - n
+    return quotient(half + cross, p, size), quotient(half - cross, n, size)
 
 
 def _by_sign(delta: Tensor, up: Tensor, down: Tensor) -> Tensor:
@@ -90,19 +95,21 @@ def _by_sign(delta: Tensor, up: Tensor, down: Tensor) -> Tensor:
 
 
 def reveal_cancel_linear(function: Function, call: LinearCall, x0: Tensor, z0: Tensor, m: Tensor) -> Tensor:
-    """Multipliers through a linear call (or pooling) and the nonlinearity behind it (3.5.1 and 3.5.3)."""
-    delta = call.value - x0
-    up, down = delta.clamp_min(0).requires_grad_(), delta.clamp_max(0).requires_grad_()
+    """Multipliers through a linear call (or pooling) and the nonlinearity behind it (3.5.1 and 3.5.3).
+
+    With d = x - x0, what speaks for a unit is w+ d+ + w- d- = (w d + |w| |d|) / 2 and what speaks against it
+    is (w d - |w| |d|) / 2; as w d = z - z0 is known, one more run of the call is enough, and two adjoints.
+    """
+    delta, step = call.value - x0, call.z.detach() - z0
+    size = delta.abs().requires_grad_()
     with torch.enable_grad():
-        if call.weight is None:  # pooling: its weights are positive
-            z_pos, z_neg = call.function(up, None), call.function(down, None)
-        else:
-            w_pos, w_neg = call.weight.clamp_min(0), call.weight.clamp_max(0)
-            z_pos = call.function(up, w_pos) + call.function(down, w_neg)
-            z_neg = call.function(up, w_neg) + call.function(down, w_pos)
-    slopes = _channels(function, z0, z_pos.detach(), z_neg.detach(), m)
-    g_up, g_down = torch.autograd.grad([z_pos, z_neg], [up, down], slopes)
-    return _by_sign(delta, g_up, g_down)
+        spread = call.function(size, None if call.weight is None else call.weight.abs())
+    wide = spread.detach()
+    for_, against = (wide + step).clamp_min_(0).div_(2), (step - wide).clamp_max_(0).div_(2)
+    up, down = _channels(function, z0, for_, against, m)
+    whole = call.adjoint(up + down)
+    (lean,) = torch.autograd.grad(spread, size, up - down)
+    return (whole + delta.sign() * lean).div_(2)
 
 
 def reveal_cancel_sum(

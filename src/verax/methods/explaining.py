@@ -200,7 +200,7 @@ def _explain(
         raise InvalidInput(f"ids must be {len(x)} whole numbers, one for each sample.")
     streams = Streams.of(numbers, "explain", chosen.name, seed)
     known = None if truth is None else truth.map(lambda tensor: tensor.to(x.device))
-    parts = []
+    maps = torch.empty_like(x, dtype=torch.float32)
     with _protected(model, key("global", chosen.name, seed) & 0x7FFFFFFFFFFFFFFF):
         for first in range(0, len(x), batch_size):
             part = slice(first, first + batch_size)
@@ -209,5 +209,5 @@ def _explain(
                 keywords["streams"] = streams[part]
             if "truth" in chosen.special:
                 keywords["truth"] = None if known is None else known[part]
-            parts.append(_call(chosen, model, x[part], y[part], keywords))
-    return torch.cat(parts).to(given.device)
+            maps[part] = _call(chosen, model, x[part], y[part], keywords)
+    return maps.to(given.device)
