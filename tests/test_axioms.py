@@ -312,12 +312,13 @@ class Halves(nn.Module):
 
 
 # Drawn masks (RISE, LIME), maps of a coarse grid (CAMs) and flat rules (presets A and B) spread values.
-SHARP = tuple(
+SHARP = [
     name
     for name in EVERY
     if METHODS.get(name).family in ("gradients", "references", "relevance")
     and name not in ("fullgrad", "lrp-a", "lrp-b", "lrp-a@published", "lrp-b@published")
-) + ("attn-lrp", "cp-lrp", "guided-grad-cam", "exact-shapley", "kernel-shap", "shapley-sampling")
+]
+SHARP += ["attn-lrp", "cp-lrp", "guided-grad-cam", "exact-shapley", "kernel-shap", "shapley-sampling"]
 
 
 @pytest.mark.parametrize("name", [*SHARP, "occlusion"])
