@@ -400,5 +400,5 @@ def test_a_gpu_gives_the_maps_of_the_cpu_for_every_method(name):
         taken += 1
         found = verax.explain(model.cuda(), x.cuda(), TARGETS.cuda(), method=name, **fewer)
         assert found.is_cuda
-        assert error(found.cpu(), wanted) < 1e-5
+        assert (found.cpu() - wanted).norm() <= 1e-5 * wanted.norm()  # a rectified map may be empty
     assert taken
