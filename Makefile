@@ -24,6 +24,7 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/textbox.py
 	$(BIN)/python benchmarks/methods.py
+	$(BIN)/python benchmarks/correctness.py
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict

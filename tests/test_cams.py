@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import verax
-from spellings import SPELLINGS, Spelled, plain, residual
+from spellings import ATTENTION, SPELLINGS, Spelled, Transformer, plain, residual
 from verax.engine import batching, features, masking
 from verax.engine.features import ablated_outputs, feature_map
 from verax.errors import InvalidInput, InvalidParameter, UnsupportedOperation
@@ -312,3 +312,12 @@ def test_layers_and_facts():
         maps = CAMS[name](model, X, TARGETS)
         assert maps.min() >= 0
         assert torch.equal(maps[:, 0], maps[:, 2])
+
+
+@pytest.mark.parametrize("how", ATTENTION)
+@pytest.mark.parametrize("name", CAMS)
+def test_attention_is_no_feature_map(name, how):
+    """The map of a transformer is that of its patches, however attention is spelled."""
+    model, x = Transformer(how), drawn(6, 3, 16, 16)
+    named = verax.explain(model, x, 1, method=name, layer="patches")
+    assert error(verax.explain(model, x, 1, method=name), named) < 1e-6

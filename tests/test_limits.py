@@ -5,13 +5,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import verax
 from spellings import Between, Transformer, plain, residual
 from verax.engine import rules
 from verax.engine.attention import AttentionLRP
 from verax.engine.mode import propagate
 from verax.engine.multipliers import Rectified, deeplift
 from verax.engine.relevance import LRP, Composite
-from verax.errors import UnsupportedOperation
+from verax.errors import UnsupportedOperation, VeraxError
+from verax.methods import METHODS as REGISTERED
 
 TARGETS = torch.tensor([0, 1, 2, 0])
 EPSILON = Composite(rules.epsilon(), rules.epsilon())
@@ -381,3 +383,22 @@ def test_a_gpu_gives_the_maps_of_the_cpu(method):
         assert error(found.cpu(), wanted) < 1e-9
         with torch.autocast("cuda", torch.float16):
             assert error(METHODS[method](model, x.cuda(), TARGETS.cuda()).cpu(), wanted) < 1e-9
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", [name for name in REGISTERED if name != "oracle"])
+def test_a_gpu_gives_the_maps_of_the_cpu_for_every_method(name):
+    """Through `verax.explain`, on each kind of network that the method takes, drawn numbers included."""
+    taken = 0
+    for make, size in ((plain, 14), (residual, 32), (Transformer, 16)):
+        model, x = make(), drawn(4, 3, size, size)
+        fewer = {"size": 16} if name == "exact-shapley" and size == 32 else {}
+        try:
+            wanted = verax.explain(model, x, TARGETS, method=name, **fewer)
+        except VeraxError:
+            continue
+        taken += 1
+        found = verax.explain(model.cuda(), x.cuda(), TARGETS.cuda(), method=name, **fewer)
+        assert found.is_cuda
+        assert (found.cpu() - wanted).norm() <= 1e-5 * wanted.norm()  # a rectified map may be empty
+    assert taken

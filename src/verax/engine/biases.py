@@ -7,6 +7,9 @@ adds the implicit bias g(x) - g'(x) x (section 3 of the paper), so that the sum 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -14,6 +17,7 @@ from verax.engine.gradients import select
 from verax.engine.linear import batch_norm_affine
 from verax.engine.mode import Engine, forward, on_path
 from verax.engine.operations import CATEGORIES, Operation
+from verax.engine.pictures import Pictures
 
 _WITHOUT = frozenset({"relu", "leaky_relu", "prelu", "neg", "abs"})
 """Functions with g(x) = g'(x) x everywhere."""
@@ -29,12 +33,31 @@ class Biases(Engine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.notes: list[tuple[Tensor, Tensor]] = []
+        self.notes: list[tuple[Tensor, Tensor, bool]] = []
+        self.pictures = Pictures()
 
-    def note(self, value: Tensor, bias: Tensor) -> Tensor:
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Answer one call of the network, and see whether a picture came out of it."""
+        result = super().__torch_function__(func, types, args, kwargs)
+        self.pictures.follow(func, (args, kwargs), result)
+        return result
+
+    def begin(self, entry: Tensor) -> None:
+        """The input is a picture where it has four dimensions."""
+        if entry.ndim == 4:
+            self.pictures.add(entry)
+
+    def note(self, operation: Operation, value: Tensor, bias: Tensor) -> Tensor:
         """The value itself, behind a zero whose gradient is that of the bias at every place."""
         zero = torch.zeros_like(value).requires_grad_()
-        self.notes.append((zero, bias.detach()))
+        seen = value.ndim == 4 and self.pictures.makes(operation.function, operation.args, value.shape)
+        self.notes.append((zero, bias.detach(), seen))
         return value + zero
 
     def linear(self, operation: Operation) -> Tensor:
@@ -44,11 +67,11 @@ class Biases(Engine):
         if bias is None:
             return value
         dims = 0 if operation.name == "linear" else operation.args[1].dim() - 2
-        return self.note(value, bias.reshape(-1, *[1] * dims))
+        return self.note(operation, value, bias.reshape(-1, *[1] * dims))
 
     def norm(self, operation: Operation) -> Tensor:
         """The shift of a batch normalisation in eval mode."""
-        return self.note(super().norm(operation), batch_norm_affine(operation)[1])
+        return self.note(operation, super().norm(operation), batch_norm_affine(operation)[1])
 
     def add(self, operation: Operation) -> Tensor:
         """A constant summand."""
@@ -59,7 +82,7 @@ class Biases(Engine):
         of_a, of_b = {"add": (1, alpha), "sub": (1, -alpha), "rsub": (-alpha, 1)}[operation.name]
         constant, factor = (b, of_b) if on_path(a) else (a, of_a)
         known = torch.as_tensor(constant, dtype=value.dtype, device=value.device)  # not by way of float32
-        return self.note(value, factor * known)
+        return self.note(operation, value, factor * known)
 
     def activation(self, operation: Operation) -> Tensor:
         """The implicit bias of a nonlinearity."""
@@ -70,22 +93,22 @@ class Biases(Engine):
             leaf = operation.args[0].detach().requires_grad_()
             (slope,) = torch.autograd.grad(operation(leaf).sum(), leaf)
         implicit = value.detach() - slope * leaf.detach()
-        return self.note(value, implicit) if bool(implicit.any()) else value
+        return self.note(operation, value, implicit) if bool(implicit.any()) else value
 
     elementwise = activation
 
     def matmul(self, operation: Operation) -> Tensor:
         """A product of two paths counts itself twice."""
         value: Tensor = self.native(operation)
-        return self.note(value, -value) if all(map(on_path, operation.args[:2])) else value
+        return self.note(operation, value, -value) if all(map(on_path, operation.args[:2])) else value
 
     def mul(self, operation: Operation) -> Tensor:
         """A product of two paths counts itself twice, a quotient not at all or against itself."""
         value: Tensor = self.native(operation)
         a, b = map(on_path, operation.args[:2] if operation.name != "rdiv" else operation.args[1::-1])
         if operation.name != "mul" and b:
-            return self.note(value, value if a else 2 * value)
-        return self.note(value, -value) if a and b else value
+            return self.note(operation, value, value if a else 2 * value)
+        return self.note(operation, value, -value) if a and b else value
 
 
 def full_gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
@@ -93,17 +116,18 @@ def full_gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[Te
 
     Returns:
         The input's part (shape of `inputs`), the parts of the biases in the order of the forward pass (each
-        of the shape of the value that it was added to), and the outputs ``(N,)`` that these add up to.
+        of the shape of the value that it was added to; flat where four dimensions are no picture, as those
+        of attention weights are not), and the outputs ``(N,)`` that these add up to.
     """
     engine = Biases()
     leaf, out = forward(engine, model, inputs)
     with torch.enable_grad():
         chosen = select(out, targets)
-    zeros = [zero for zero, _ in engine.notes]
+    zeros = [zero for zero, _, _ in engine.notes]
     slope, *slopes = torch.autograd.grad(chosen.sum(), [leaf, *zeros], allow_unused=True)
     own = torch.zeros_like(inputs) if slope is None else inputs * slope
-    parts = [
-        torch.zeros_like(zero) if g is None else g * bias
-        for (zero, bias), g in zip(engine.notes, slopes, strict=True)
-    ]
+    parts = []
+    for (zero, bias, picture), g in zip(engine.notes, slopes, strict=True):
+        part = torch.zeros_like(zero) if g is None else g * bias
+        parts.append(part if picture or part.ndim != 4 else part.flatten(1))
     return own, parts, chosen.detach()

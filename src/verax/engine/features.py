@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from verax.engine.batching import rows_within_budget, with_halving
 from verax.engine.gradients import leaf, select
+from verax.engine.pictures import Pictures
 from verax.errors import InvalidInput, InvalidParameter, UnsupportedOperation, suggestion
 
 Edit = Callable[[Tensor], Tensor]
@@ -23,9 +24,11 @@ Edit = Callable[[Tensor], Tensor]
 class _LastFeatureMap(TorchFunctionMode):
     """Remembers the last result that is a picture of more than one pixel and depends on the input."""
 
-    def __init__(self, samples: int) -> None:
+    def __init__(self, entry: Tensor) -> None:
         super().__init__()
-        self.samples = samples
+        self.samples = len(entry)
+        self.pictures = Pictures()
+        self.pictures.add(entry)
         self.found: list[tuple[Tensor, int]] = []
         self.calls = 0
 
@@ -37,9 +40,10 @@ class _LastFeatureMap(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         result = func(*args, **(kwargs or {}))
+        self.pictures.follow(func, (args, kwargs), result)
         if (
             isinstance(result, Tensor)
-            and result.ndim == 4
+            and result in self.pictures
             and len(result) == self.samples
             and min(result.shape[2:]) > 1
             and result.grad_fn is not None
@@ -126,8 +130,9 @@ def _found(model: nn.Module, inputs: Tensor, layer: str | None) -> tuple[Any, Te
             f"Class activation maps need pictures (N, C, H, W), not shape {tuple(inputs.shape)}."
         )
     if layer is None:
-        watcher, x = _LastFeatureMap(len(inputs)), leaf(inputs)
+        x = leaf(inputs)
         entry = x.clone()  # a copy: a network may work in place on its input
+        watcher = _LastFeatureMap(entry)
         with watcher:
             outputs = model(entry)
         for candidate, place in reversed(watcher.found):

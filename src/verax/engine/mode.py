@@ -185,6 +185,9 @@ class Engine(TorchFunctionMode):
         with self:
             return multihead(*operation.args, **operation.kwargs)
 
+    def begin(self, entry: Tensor) -> None:
+        """Called with the input, before the network runs."""
+
     def decision(self, outcome: bool) -> None:
         """Called when the network asks whether something made from its input is true."""
 
@@ -248,6 +251,7 @@ def forward(engine: Engine, model: nn.Module, inputs: Tensor) -> tuple[Tensor, T
         leaf = leaf_of(inputs)
         entry = leaf.clone()  # a non-leaf: on the path, and the network may overwrite it
         Engine._mark(entry)
+        engine.begin(entry)
         with engine:
             out = model(entry)
     if not on_path(out) or (engine.strict and _SEEN not in out.grad_fn.metadata):
