@@ -45,6 +45,8 @@ _NAMES = {
     "softmax": "softmax log_softmax",
     "attention": "scaled_dot_product_attention",
     "multihead": "multi_head_attention_forward",
+    "fused": "addmm baddbmm addmv addcmul",
+    "length": "norm linalg_norm linalg_vector_norm normalize",
     "dropout": "dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout",
 }
 
@@ -52,7 +54,8 @@ CATEGORIES: dict[str, str] = {name: kind for kind, names in _NAMES.items() for n
 """Name of a call -> its category."""
 
 UNARY = frozenset(
-    {"activation", "elementwise", "linear", "pool", "maxpool", "norm", "layernorm", "softmax", "dropout"}
+    ("activation", "elementwise", "linear", "pool", "maxpool", "norm", "layernorm", "softmax", "dropout")
+    + ("length",)
 )
 """Categories in which only the first argument may depend on the input."""
 
