@@ -23,7 +23,7 @@ from verax.engine.gradients import leaf as leaf_of
 from verax.engine.gradients import select
 from verax.engine.linear import COPIED, LinearCall, batch_norm_affine
 from verax.engine.normalisation import Length
-from verax.engine.operations import CATEGORIES, FACTORIES, UNARY, Operation
+from verax.engine.operations import CATEGORIES, FACTORIES, SHAPED, UNARY, Operation
 from verax.engine.rules import Rule
 from verax.errors import UnsupportedOperation
 
@@ -129,8 +129,11 @@ class Engine(TorchFunctionMode):
         if any(map(_stranger, tensors)):
             args, kwargs = tree_map(lambda t: t.detach() if _stranger(t) else t, (args, kwargs))
             tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+        name = getattr(func, "__name__", "")
+        if name in SHAPED:
+            tensors = tensors[:1]
         # torch.zeros(3), set_grad_enabled(False), x.new_zeros(3), ...
-        if not tensors or getattr(func, "__name__", "") in FACTORIES:
+        if not tensors or name in FACTORIES:
             return func(*args, **kwargs)
         with full_precision(*tensors):
             return self._answer(func, args, kwargs, tensors)

@@ -1,7 +1,7 @@
 """Normalisation by a sample's own statistics: layer, RMS, group and instance normalisation, and by length.
 
-The first four are ``centred * (variance + eps)^(-1/2) * weight + bias``. They differ in what is averaged, and RMS
-normalisation does not centre.
+The first four are ``centred * (variance + eps)^(-1/2) * weight + bias``. They differ in what is averaged, and
+RMS normalisation does not centre.
 """
 
 from __future__ import annotations
@@ -128,9 +128,8 @@ class Length:
         named = zip(_LENGTHS[operation.name], operation.args[1:], strict=False)
         given: dict[str, Any] = {**dict(named), **operation.kwargs}
         order, dims = given.get("p", given.get("ord", 2)), given.get("dim")
-        matrix = (
-            operation.name == "linalg_norm" and not isinstance(dims, int) and given.get("ord") is not None
-        )
+        # with an order and no single dimension ``linalg.norm`` is a norm of matrices
+        matrix = operation.name == "linalg_norm" and "ord" in given and not isinstance(dims, int)
         if order not in (2, "fro", None) or given.get("dtype") is not None or matrix:
             return None
         if operation.name == "normalize":

@@ -166,7 +166,7 @@ def shap(name: str) -> Method:
         if name == "GradientExplainer" and x.dtype != torch.float32:  # it draws float32 points
             model, x, start = copy.deepcopy(model).float(), x.float(), start.float()
         maps = torch.zeros_like(inputs)
-        for target in targets.unique().tolist():
+        for target in sorted(set(targets.tolist())):
             chosen = targets == target
             explainer = cls(_Columns(model, target), start, **made)
             values = torch.as_tensor(explainer.shap_values(x[chosen], **called))
@@ -186,9 +186,7 @@ def grad_cam(name: str) -> Method:
     cls = _find(package, "grad-cam", name)
     base = importlib.import_module("pytorch_grad_cam.base_cam").BaseCAM
     if not issubclass(cls, base) and name not in _AROUND:
-        raise UnknownName(
-            f"grad-cam:{name} is a part of pytorch_grad_cam that makes no class activation maps."
-        )
+        raise UnknownName(f"grad-cam:{name} is a part of pytorch_grad_cam that makes no maps by itself.")
     target = importlib.import_module("pytorch_grad_cam.utils.model_targets").ClassifierOutputTarget
 
     def function(
@@ -200,14 +198,12 @@ def grad_cam(name: str) -> Method:
         # No `with`: it would swallow an IndexError. The hooks go with the object.
         whole = _Columns(model)
         if name == "FinerCAM" and whole(inputs[:1]).shape[1] < 2:
-            raise InvalidInput(
-                "grad-cam:FinerCAM compares outputs with one another, and the network has one."
-            )
+            raise InvalidInput("grad-cam:FinerCAM compares outputs with each other; the network has one.")
         cam = cls(model=whole, target_layers=layers, **made)
         with contextlib.redirect_stderr(io.StringIO()):  # a progress bar for every sample
             if name == "FinerCAM":  # it chooses the classes to compare with only where it is given none
                 maps = torch.zeros(len(inputs), *inputs.shape[2:])
-                for number in targets.unique().tolist():
+                for number in sorted(set(targets.tolist())):
                     some = targets.cpu() == number
                     found = cam(inputs[some.to(inputs.device)], None, target_idx=number, **called)
                     maps[some] = torch.as_tensor(found)
@@ -223,7 +219,7 @@ def _layer(model: nn.Module, name: str | None) -> nn.Module:
     """The module called `name`, by default the last convolution."""
     if name is None:
         return _last_convolution(model)
-    modules = {word: module for word, module in model.named_modules() if word}
+    modules: dict[str, nn.Module] = {word: module for word, module in model.named_modules() if word}
     if name not in modules:
         raise InvalidParameter(f"The network has no layer {name!r}{suggestion(name, list(modules))}")
     return modules[name]
