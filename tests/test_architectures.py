@@ -1,14 +1,17 @@
-"""Unmodified torchvision networks with random weights: axioms in float64.
+"""Unmodified torchvision and timm networks with random weights: axioms in float64.
 
 What each network can be held against depends on what it is made of. LRP-z is input x gradient where all
 nonlinearities are ReLUs (`LINEAR`); ReLU6, SiLU and hardswish break that, not conservation. LayerNorm is
-refused by plain LRP, and CP-LRP takes its place (`TRANSFORMER`).
+refused by plain LRP, and CP-LRP takes its place (`TRANSFORMER`). `TIMM` says of each network whether plain
+LRP has a rule for everything ("plain"), only attn-lrp and cp-lrp do ("normalised"), or whether its attention
+can be followed from token to token as well ("followed").
 """
 
 import pytest
 import torch
 from torch import nn
 
+import verax
 from verax.engine import rules
 from verax.engine.attention import AttentionLRP
 from verax.engine.mode import propagate
@@ -157,3 +160,128 @@ def test_plain_lrp_names_what_it_cannot_do(models, name):
     x, _, targets = data(model, name)
     with pytest.raises(UnsupportedOperation, match=r"layer_norm.*attn-lrp"):
         propagate(LRP(ZERO), model, x, targets, "output")
+
+
+# -- timm ------------------------------------------------------------------------------------------------
+
+TIMM = {
+    "vit_tiny_patch16_224": "followed",
+    "deit_tiny_distilled_patch16_224": "followed",
+    "vit_small_patch14_reg4_dinov2": "followed",  # registers, LayerScale
+    "eva02_tiny_patch14_224": "followed",  # rotary positions, SwiGLU
+    "swin_tiny_patch4_window7_224": "normalised",
+    "swinv2_tiny_window8_256": "normalised",  # cosine attention
+    "maxvit_pico_rw_256": "normalised",
+    "convnext_atto": "normalised",
+    "convnextv2_atto": "normalised",  # global response normalisation
+    "xcit_nano_12_p16_224": "normalised",
+    "edgenext_xx_small": "normalised",
+    "mixer_s32_224": "normalised",
+    "levit_128s": "normalised",  # caches its position biases
+    "tiny_vit_5m_224": "normalised",
+    "mobilevit_xxs": "normalised",
+    "resmlp_12_224": "plain",
+    "resnet18": "plain",
+    "regnety_002": "plain",
+    "efficientnet_b0": "plain",
+    "efficientnet_lite0": "plain",
+    "tf_efficientnetv2_b0": "plain",
+    "mobilenetv3_small_050": "plain",
+    "mobilenetv4_conv_small": "plain",
+    "fastvit_t8": "plain",
+}
+TIMM_QUICK = ("vit_tiny_patch16_224", "mobilenetv3_small_050", "edgenext_xx_small")
+SIDE = {"vit_small_patch14_reg4_dinov2": 56, "eva02_tiny_patch14_224": 56}
+POSITIONS = ("cls_token", "dist_token", "reg_token", "pos_embed", "token_projection")
+EACH = [pytest.param(name, marks=[] if name in TIMM_QUICK else pytest.mark.slow) for name in TIMM]
+
+
+@pytest.fixture(scope="module")
+def timm(models):  # it imports torchvision
+    return pytest.importorskip("timm")
+
+
+def made(timm, name, bias=True):
+    """A network of timm with random weights and statistics; without bias, nothing is added to the signal."""
+    side, options = SIDE.get(name, 64), {"pretrained": False, "num_classes": 10}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        try:
+            model = timm.create_model(name, img_size=side, **options)
+        except TypeError:  # networks for any size
+            model = timm.create_model(name, **options)
+        model = model.double().train()
+        for key, weight in model.named_parameters():
+            if weight.ndim == 1:  # scales, LayerScale among them, and shifts
+                span = (0.5, 1.5) if weight.abs().max() > 0 else (-0.2, 0.2)
+                weight.data.uniform_(*span)
+            elif weight.abs().max() == 0:
+                weight.data.normal_(0, 0.1)
+            if key.startswith(("head", "classifier", "fc")) and weight.ndim == 2:
+                weight.data.normal_(0, weight.shape[1] ** -0.5)
+        norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+        for layer in norms:
+            layer.momentum = 1.0
+        if norms:
+            model(torch.randn(4, 3, side, side, dtype=torch.float64))
+        for layer in norms:
+            layer.running_var *= torch.rand_like(layer.running_var) * 1.5 + 0.5
+            layer.running_mean += 0.3 * torch.randn_like(layer.running_mean) * layer.running_var.sqrt()
+        if not bias:
+            for layer in norms:
+                layer.running_mean.zero_()
+            for key, weight in model.named_parameters():
+                if key.endswith(("bias", ".beta")) or any(word in key for word in POSITIONS):
+                    weight.data.zero_()
+    return model.eval()
+
+
+def pictures(name):
+    side, generator = SIDE.get(name, 64), torch.Generator().manual_seed(5)
+    return torch.randn(2, 2, 3, side, side, dtype=torch.float64, generator=generator)
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_timm_relevance_is_conserved_without_bias(timm, name):
+    model, x = made(timm, name, bias=False), pictures(name)[0]
+    targets = model(x).argmax(1)
+    engines = [AttentionLRP(ZERO, through_softmax=False), LRP(ZERO)]
+    for engine in engines[: 2 if TIMM[name] == "plain" else 1]:
+        found = propagate(engine, model, x, targets, "output")[0].flatten(1).sum(1)
+        assert worst(found, chosen(model, x, targets)) < 1e-10
+    if TIMM[name] != "plain":
+        with pytest.raises(UnsupportedOperation, match="attn-lrp"):
+            propagate(engines[1], model, x, targets, "output")
+
+
+@pytest.mark.parametrize("reveal", [False, True], ids=["rescale", "reveal-cancel"])
+@pytest.mark.parametrize("name", EACH)
+def test_timm_deeplift_contributions_add_up(timm, name, reveal):
+    model, (x, baseline) = made(timm, name), pictures(name)
+    targets = model(x).argmax(1)
+    change = chosen(model, x, targets) - chosen(model, 0.3 * baseline, targets)
+    assert worst(deeplift(model, x, 0.3 * baseline, targets, reveal).flatten(1).sum(1), change) < 1e-10
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_timm_methods_run_or_say_why_not(timm, name):
+    model, x = made(timm, name), pictures(name)[0]
+
+    def run(method, **parameters):
+        maps = verax.explain(model, x, method=method, **parameters)
+        assert bool(maps.isfinite().all())
+        assert maps.abs().sum() > 0
+
+    run("guided-backprop")
+    run("attn-lrp")
+    if TIMM[name] == "plain":
+        run("deep-taylor", low=-5.0, high=5.0)
+    else:
+        with pytest.raises(UnsupportedOperation, match="attn-lrp"):
+            run("deep-taylor")
+    for method in ("chefer", "attention-rollout"):
+        if TIMM[name] == "followed":
+            run(method)
+        else:
+            with pytest.raises(UnsupportedOperation, match=r"attention|Attention"):
+                run(method)

@@ -97,9 +97,10 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     "; did you mean 'gradient'?"
     """
     names = sorted(known)
-    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.7)
+    small = {word.lower(): word for word in reversed(names)}
+    near = difflib.get_close_matches(name.lower(), small, n=1, cutoff=0.7)
     if near:
-        return f"; did you mean {near[0]!r}?"
+        return f"; did you mean {small[near[0]]!r}?"
     if len(names) <= 20:
         return f"; known: {', '.join(names)}" if names else ""
     return f"; {len(names)} are known"

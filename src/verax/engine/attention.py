@@ -18,9 +18,9 @@ from verax.engine.decomposition import attention_with_weights, multihead
 from verax.engine.gradients import leaf, select
 from verax.engine.linear import factor_adjoints, matmul_call, record, stabilise
 from verax.engine.mode import apply_rule, attach, declare_constant, full_precision, on_path, total
-from verax.engine.normalisation import Normalisation
+from verax.engine.normalisation import Length, Normalisation
 from verax.engine.operations import Operation
-from verax.engine.relevance import LRP, Composite
+from verax.engine.relevance import LRP, Composite, is_gate
 from verax.engine.rules import epsilon
 from verax.errors import UnsupportedOperation
 
@@ -59,6 +59,16 @@ class AttentionLRP(LRP):
         made = record("norm", operation.args[0], lambda v: call.frozen(v, x), lambda v, _: call.frozen(v, x))
         return apply_rule(made, epsilon(self.composite.eps))
 
+    def length(self, operation: Operation) -> Tensor:
+        """Divisors are constants, as the standard deviation is; so is the direction of a vector."""
+        call = Length.of(operation)
+        if call is None:
+            refused: Tensor = self.unknown(operation)
+            return refused
+        x = operation.args[0].detach().clone()
+        made = record("norm", operation.args[0], lambda v: call.frozen(v, x), lambda v, _: call.frozen(v, x))
+        return apply_rule(made, epsilon(self.composite.eps))
+
     def matmul(self, operation: Operation) -> Tensor:
         """Half of the relevance to each factor where both are paths (AttnLRP, proposition 3.3)."""
         factors = operation.factors()
@@ -78,9 +88,16 @@ class AttentionLRP(LRP):
         return attach(y, back, a, b)
 
     def mul(self, operation: Operation) -> Tensor:
-        """Half of the relevance to each factor where both are paths: gates, SwiGLU."""
+        """Half of the relevance to each factor where both are paths: gates, SwiGLU.
+
+        CP-LRP takes gates for constants, as it does attention weights. A divisor is one under both.
+        """
         a, b = operation.args[:2]
-        if operation.name == "mul" and on_path(a) and on_path(b):
+        if not (on_path(a) and on_path(b)) or (not self.through_softmax and is_gate(a) != is_gate(b)):
+            return super().mul(operation)
+        if operation.name == "div" and not operation.kwargs:
+            return attach(a.detach() / b.detach(), lambda r: (total(r, a),), a)
+        if operation.name == "mul":
             value = a.detach() * b.detach()
             return attach(value, lambda r: (total(r / 2, a), total(r / 2, b)), a, b)
         return super().mul(operation)

@@ -1,4 +1,4 @@
-"""Fused calls of transformers, written in primitive calls that every rule table knows.
+"""Fused calls, written in primitive calls that every rule table knows.
 
 Run under an engine (``with engine:``) each primitive is intercepted again, so a rule table that has rules
 for products, sums and softmax has rules for attention, however the network spells it.
@@ -7,13 +7,60 @@ for products, sums and softmax has rules for attention, however the network spel
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from verax.errors import UnsupportedOperation
+
+
+def _scaled(a: Tensor, b: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+    """Two factors with `alpha` in the constant one, so that their product is still one dense layer."""
+    if alpha == 1:
+        return a, b
+    return (a, b * alpha) if b.grad_fn is None else (a * alpha, b)
+
+
+def _plus(summand: Tensor, product: Tensor, beta: float) -> Tensor:
+    """A weighted summand and a product; as in PyTorch, a weight of 0 leaves the summand out."""
+    if beta == 0:
+        return product
+    return (summand if beta == 1 else summand * beta) + product
+
+
+# The parameters of these carry PyTorch's own names, because networks pass them by name.
+
+
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``torch.addmm``: a dense layer and its bias."""
+    return _plus(input, torch.matmul(*_scaled(mat1, mat2, alpha)), beta)
+
+
+def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``torch.baddbmm``: the same for a batch of matrices."""
+    return _plus(input, torch.matmul(*_scaled(batch1, batch2, alpha)), beta)
+
+
+def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``torch.addmv``: the same for a vector."""
+    return _plus(input, torch.matmul(*_scaled(mat, vec, alpha)), beta)
+
+
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+    """``torch.addcmul``: a summand and an elementwise product."""
+    a, b = _scaled(tensor1, tensor2, value)
+    return input + a * b
+
+
+FUSED: dict[str, Callable[..., Tensor]] = {
+    "addmm": addmm,
+    "baddbmm": baddbmm,
+    "addmv": addmv,
+    "addcmul": addcmul,
+}
+"""Calls that add a product."""
 
 
 def _masked(scores: Tensor, mask: Tensor | None, causal: bool) -> Tensor:

@@ -18,11 +18,12 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from verax.engine.decomposition import attention_with_weights, multihead
+from verax.engine.decomposition import FUSED, attention_with_weights, multihead
 from verax.engine.gradients import leaf as leaf_of
 from verax.engine.gradients import select
 from verax.engine.linear import COPIED, LinearCall, batch_norm_affine
-from verax.engine.operations import CATEGORIES, FACTORIES, UNARY, Operation
+from verax.engine.normalisation import Length
+from verax.engine.operations import CATEGORIES, FACTORIES, SHAPED, UNARY, Operation
 from verax.engine.rules import Rule
 from verax.errors import UnsupportedOperation
 
@@ -40,6 +41,26 @@ def on_path(value: Any) -> bool:
     The input is a non-leaf and calls off the path run without grad, so having a grad_fn is being on the path.
     """
     return isinstance(value, Tensor) and value.grad_fn is not None
+
+
+def _stranger(value: Any) -> bool:
+    """Whether a tensor has a graph of its own that never meets the path.
+
+    Networks keep such tensors: a position bias cached by an earlier forward pass outside the engine. What a
+    custom autograd function makes from the path does meet it, and is not taken for a constant.
+    """
+    if not on_path(value) or _SEEN in value.grad_fn.metadata:
+        return False
+    stack, visited = [value.grad_fn], set()
+    while stack:
+        node = stack.pop()
+        if node is None or node in visited:
+            continue
+        if _SEEN in node.metadata:
+            return False
+        visited.add(node)
+        stack.extend(parent for parent, _ in node.next_functions)
+    return True
 
 
 class _Node(torch.autograd.Function):
@@ -105,8 +126,14 @@ class Engine(TorchFunctionMode):
         """Answer one call of the network."""
         kwargs = kwargs or {}
         tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+        if any(map(_stranger, tensors)):
+            args, kwargs = tree_map(lambda t: t.detach() if _stranger(t) else t, (args, kwargs))
+            tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+        name = getattr(func, "__name__", "")
+        if name in SHAPED:
+            tensors = tensors[:1]
         # torch.zeros(3), set_grad_enabled(False), x.new_zeros(3), ...
-        if not tensors or getattr(func, "__name__", "") in FACTORIES:
+        if not tensors or name in FACTORIES:
             return func(*args, **kwargs)
         with full_precision(*tensors):
             return self._answer(func, args, kwargs, tensors)
@@ -187,6 +214,20 @@ class Engine(TorchFunctionMode):
 
     def begin(self, entry: Tensor) -> None:
         """Called with the input, before the network runs."""
+
+    def fused(self, operation: Operation) -> Tensor:
+        """A product and a sum, one after the other."""
+        with self:
+            return FUSED[operation.name](*operation.args, **operation.kwargs)
+
+    def length(self, operation: Operation) -> Tensor:
+        """Square, sum, square root and, for ``F.normalize``, a quotient."""
+        call = Length.of(operation)
+        if call is None:
+            refused: Tensor = self.unknown(operation)
+            return refused
+        with self:
+            return call(operation.args[0])
 
     def decision(self, outcome: bool) -> None:
         """Called when the network asks whether something made from its input is true."""

@@ -1,7 +1,7 @@
-"""Normalisation by a sample's own statistics: layer, RMS, group and instance normalisation.
+"""Normalisation by a sample's own statistics: layer, RMS, group and instance normalisation, and by length.
 
-All are ``centred * (variance + eps)^(-1/2) * weight + bias``. They differ in what is averaged, and RMS
-normalisation does not centre.
+The first four are ``centred * (variance + eps)^(-1/2) * weight + bias``. They differ in what is averaged, and
+RMS normalisation does not centre.
 """
 
 from __future__ import annotations
@@ -98,3 +98,58 @@ class Normalisation:
     def frozen(self, x: Tensor, like: Tensor) -> Tensor:
         """The call with the standard deviation of `like`: linear in x, and the call itself at x = like."""
         return self.affine(self.centre(x) * self.inverse(self.centre(like)).detach())
+
+
+_LENGTHS: dict[str, tuple[str, ...]] = {
+    "norm": ("p", "dim", "keepdim", "dtype"),
+    "linalg_norm": ("ord", "dim", "keepdim", "dtype"),
+    "linalg_vector_norm": ("ord", "dim", "keepdim", "dtype"),
+    "normalize": ("p", "dim", "eps"),
+}
+
+
+@dataclass(frozen=True)
+class Length:
+    """The Euclidean length of vectors, or the vectors at length one.
+
+    Attributes:
+        dims: what a vector is made of; None: everything.
+        keepdim: whether `dims` stay as dimensions of size one.
+        eps: the smallest divisor of ``F.normalize``; None: the length itself is asked for.
+    """
+
+    dims: tuple[int, ...] | None
+    keepdim: bool
+    eps: float | None
+
+    @classmethod
+    def of(cls, operation: Operation) -> Length | None:
+        """Read a call; None for other norms than the Euclidean one."""
+        named = zip(_LENGTHS[operation.name], operation.args[1:], strict=False)
+        given: dict[str, Any] = {**dict(named), **operation.kwargs}
+        order, dims = given.get("p", given.get("ord", 2)), given.get("dim")
+        # with an order and no single dimension ``linalg.norm`` is a norm of matrices
+        matrix = operation.name == "linalg_norm" and "ord" in given and not isinstance(dims, int)
+        if order not in (2, "fro", None) or given.get("dtype") is not None or matrix:
+            return None
+        if operation.name == "normalize":
+            return cls((given.get("dim", 1),), True, given.get("eps", 1e-12))
+        return cls((dims,) if isinstance(dims, int) else dims, bool(given.get("keepdim", False)), None)
+
+    def _long(self, x: Tensor) -> Tensor:
+        dims = tuple(range(x.dim())) if self.dims is None else self.dims
+        return torch.sqrt(torch.square(x).sum(dims, keepdim=self.keepdim))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The whole call in primitive calls."""
+        long = self._long(x)
+        return long if self.eps is None else x / long.clamp_min(self.eps)
+
+    def frozen(self, x: Tensor, like: Tensor) -> Tensor:
+        """The call with divisors (the direction, for a length) of `like`: linear in x, itself at x = like."""
+        if self.eps is not None:
+            return x / self._long(like).clamp_min(self.eps)
+        dims = tuple(range(like.dim())) if self.dims is None else self.dims
+        long = like.square().sum(dims, keepdim=True).sqrt()
+        direction = like / torch.where(long == 0, 1, long)
+        return (x * direction).sum(dims, keepdim=self.keepdim)

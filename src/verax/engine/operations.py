@@ -45,21 +45,25 @@ _NAMES = {
     "softmax": "softmax log_softmax",
     "attention": "scaled_dot_product_attention",
     "multihead": "multi_head_attention_forward",
+    "fused": "addmm baddbmm addmv addcmul",
+    "length": "norm linalg_norm linalg_vector_norm normalize",
     "dropout": "dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout",
 }
 
 CATEGORIES: dict[str, str] = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 """Name of a call -> its category."""
 
-UNARY = frozenset(
-    {"activation", "elementwise", "linear", "pool", "maxpool", "norm", "layernorm", "softmax", "dropout"}
-)
+_UNARY = "activation elementwise linear pool maxpool norm layernorm length softmax dropout"
+UNARY = frozenset(_UNARY.split())
 """Categories in which only the first argument may depend on the input."""
 
 FACTORIES = frozenset(
     ("new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like")
 )
 """Calls that take a tensor for its shape and type alone: what they make does not depend on its values."""
+
+SHAPED = frozenset(("expand_as", "view_as", "reshape_as", "type_as", "to"))
+"""Calls that take further tensors for their shape and type alone."""
 
 _ALIASES = {
     "subtract": "sub",

@@ -78,6 +78,11 @@ class LRP(Engine):
             "bmm",
             "einsum",
             "mul",
+            "div",
+            "norm",
+            "linalg_norm",
+            "linalg_vector_norm",
+            "normalize",
         ),
         "; attn-lrp and cp-lrp have one",
     )
@@ -99,7 +104,7 @@ class LRP(Engine):
         result = self.native(operation)
         used = operation.args[:1] if operation.name.endswith("_as") else (operation.args, operation.kwargs)
         path = [t for t in tree_leaves(used) if on_path(t)]
-        if isinstance(result, Tensor) and on_path(result) and all(map(_is_gate, path)):
+        if isinstance(result, Tensor) and on_path(result) and all(map(is_gate, path)):
             _metadata(result)[_GATE] = True
         return result
 
@@ -108,7 +113,7 @@ class LRP(Engine):
         refused: Tensor = self.unknown(operation)
         return refused
 
-    softmax = layernorm = elementwise
+    softmax = layernorm = length = elementwise
 
     def linear(self, operation: Operation) -> Tensor:
         """The rule of its position."""
@@ -164,11 +169,11 @@ class LRP(Engine):
         """A constant factor passes relevance unchanged, and so does a gate."""
         a, b = operation.args[:2]
         both = on_path(a) and on_path(b)
-        gated = both and operation.name == "mul" and _is_gate(a) != _is_gate(b)
+        gated = both and operation.name == "mul" and is_gate(a) != is_gate(b)
         if on_path(b) and (both or operation.name == "div") and not gated:
             refused: Tensor = self.unknown(operation)
             return refused
-        x = (b if _is_gate(a) else a) if both else a if on_path(a) else b
+        x = (b if is_gate(a) else a) if both else a if on_path(a) else b
         plain = [v.detach() if isinstance(v, Tensor) else v for v in operation.args]
         value = operation.function(*plain, **operation.kwargs)
         return attach(value, lambda r: (total(r, x),), x)
@@ -180,6 +185,6 @@ def _metadata(x: Tensor) -> dict[str, Any]:
     return found
 
 
-def _is_gate(x: Tensor) -> bool:
+def is_gate(x: Tensor) -> bool:
     """Whether x came from a sigmoid, perhaps reshaped since."""
     return _GATE in _metadata(x)

@@ -70,6 +70,17 @@ def check_targets(targets: object, samples: int, classes: int) -> Tensor:
 
 
 @contextmanager
+def _numpy_seeded(seed: int) -> Iterator[None]:
+    """Other libraries draw from NumPy's global stream: seeded here, and put back afterwards."""
+    state = np.random.get_state()  # noqa: NPY002
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        np.random.set_state(state)  # noqa: NPY002
+
+
+@contextmanager
 def _protected(model: nn.Module, seed: int) -> Iterator[None]:
     """Eval mode, gradients of weights and global random numbers: all put back afterwards."""
     grads = [(weight, weight.grad) for weight in model.parameters()]
@@ -77,7 +88,12 @@ def _protected(model: nn.Module, seed: int) -> Iterator[None]:
     cudnn = torch.backends.cudnn
     # full float32 and fixed algorithms, so that a GPU gives the CPU's maps and the same ones every time
     exact = cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False)
-    with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []), undisturbed(model), exact:
+    with (
+        torch.random.fork_rng(devices=[where] if where.type == "cuda" else []),
+        _numpy_seeded(seed),
+        undisturbed(model),
+        exact,
+    ):
         torch.manual_seed(seed)
         try:
             for weight, _ in grads:
@@ -185,7 +201,7 @@ def _explain(
     if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
         raise InvalidParameter(f"batch_size must be a whole number from 1, not {batch_size!r}.")
     chosen = as_method(method)
-    if not chosen.builtin:
+    if not chosen.builtin or chosen.family == "peers":
         model = _private(model)
     model = explained(model, output)
     settings = chosen.settings(parameters)
