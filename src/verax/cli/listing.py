@@ -100,8 +100,6 @@ LISTS: dict[str, Callable[[], Rows]] = {
 
 
 def _cell(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{k}={v}" for k, v in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
@@ -132,9 +130,8 @@ def _print_methods(rows: Rows) -> None:
             name, cost = row["name"], row["cost"].replace("`", "")
             if not wide:
                 name = name.replace("@", "\n  @") if len(name) > 22 else name
-                cost = re.sub("backwards?", "bwd", re.sub("forwards?", "fwd", cost)).replace(
-                    "fwd and bwd", "fwd+bwd"
-                )
+                cost = re.sub("backwards?", "bwd", re.sub("forwards?", "fwd", cost))
+                cost = cost.replace("fwd and bwd", "fwd+bwd")
             words = (f" {name}", cost, row["needs"] or "?", row["total"] or "-", short_paper(row["paper"]))
             table.add_row(*map(escape, words))
     console.print(table)

@@ -35,14 +35,13 @@ FAMILIES = (
     "own",
 )
 
-Need = Literal["nothing", "forward", "gradient", "rules", "feature map", "rules and feature map", "attention"]
+Need = Literal["nothing", "forward", "gradient", "rules", "feature map", "attention"]
 NEEDS: Mapping[Need, str] = {
     "nothing": "never looks at the network",
     "forward": "any network: only its outputs are read, no gradient is taken",
     "gradient": "any differentiable network",
     "rules": "networks made of operations that the rule engine knows; others are refused",
     "feature map": "differentiable networks with a feature map of more than one pixel (N, C, h, w)",
-    "rules and feature map": "networks made of known operations, with a feature map of more than one pixel",
     "attention": "transformers with self-attention among all tokens",
 }
 """What a method asks of the network, in words."""

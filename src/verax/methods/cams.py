@@ -223,7 +223,7 @@ def ablation_cam(
     "guided-grad-cam",
     aliases=("GGC", "GuidedGradCAM"),
     family="cams",
-    needs="rules and feature map",
+    needs="feature map",
     inputs="pictures",
     paper="Selvaraju et al., ICCV 2017",
     cost="2 forwards, 2 backwards",
