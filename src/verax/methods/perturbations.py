@@ -209,7 +209,7 @@ def lime(
     """The weights of a simple linear model that imitates the output while segments are shown and hidden.
 
     The first coalition shows everything, the others show each segment with probability one half. A
-    coalition counts exp(-(d / width)**2) for its distance d from everything. The weight of a segment is
+    coalition counts ``exp(-(d / width)**2)`` for its distance d from everything. The weight of a segment is
     shared out evenly among its numbers.
 
     Args:
