@@ -25,6 +25,7 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE, PICTURES = DOCS / "cards.md", DOCS / "images" / "cards"
 TASK, NETWORK, GROUP = "textbox/complex-cr1", "cnn4", 11
 SIDE = 192  # pixels of a picture's side
+_WIDTH = 82  # letters of a line of code on the page
 
 TITLES = {
     "gradients": "Gradients",
@@ -74,13 +75,14 @@ def _cell(text: str) -> str:
 
 
 def _call(of: Card) -> str:
-    """How it is called, with up to two of its parameters."""
-    plain = [p for p in of.parameters if isinstance(p.default, bool | int | float | str)][:2]
+    """How it is called, with the first of its parameters, as the formatter would write it."""
+    plain = [p for p in of.parameters if isinstance(p.default, bool | int | float | str)][:1]
     words = ["model", "inputs", "targets", f'method="{of.method.name}"']
     words += [f"{p.name}={p.default!r}".replace("'", '"') for p in plain]
     words += ["truth=cases.truth"] if "truth" in of.method.special else []
-    if len(words) == 4:
-        return f"maps = verax.explain({', '.join(words)})"
+    line = f"maps = verax.explain({', '.join(words)})"
+    if len(line) <= _WIDTH:
+        return line
     return "\n".join(["maps = verax.explain(", *(f"    {word}," for word in words), ")"])
 
 

@@ -37,14 +37,14 @@ FAMILIES = (
 
 Need = Literal["nothing", "forward", "gradient", "rules", "feature map", "attention"]
 NEEDS: Mapping[Need, str] = {
-    "nothing": "never looks at the network",
-    "forward": "any network: only its outputs are read, no gradient is taken",
-    "gradient": "any differentiable network",
-    "rules": "networks made of operations that the rule engine knows; others are refused",
-    "feature map": "differentiable networks with a feature map of more than one pixel (N, C, h, w)",
+    "nothing": "any: it never looks at them",
+    "forward": "any: only outputs are read, no gradient is taken",
+    "gradient": "any differentiable one",
+    "rules": "those made of operations that the rule engine knows; others are refused",
+    "feature map": "differentiable ones with a feature map (N, C, h, w) of more than one pixel",
     "attention": "transformers with self-attention among all tokens",
 }
-"""What a method asks of the network, in words."""
+"""What a method asks of the network, and so which networks it can explain, in words."""
 
 Input = Literal["any", "pictures", "pictures or sequences"]
 INPUTS: Mapping[Input, str] = {

@@ -242,7 +242,7 @@ def deep_taylor_decomposition(
     transfer="projection",
 )
 def deconvnet(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """The gradient, but every ReLU lets the positive part of the signal that comes back pass.
+    """The gradient, but every ReLU keeps only the positive part of the signal on its way back.
 
     Whether the ReLU was open in the forward pass does not matter, so that maps depend little on the class
     (Mahendran and Vedaldi, ECCV 2016).
@@ -260,7 +260,7 @@ def deconvnet(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     transfer="projection",
 )
 def guided_backprop(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """The gradient, but every ReLU stops negative signals on their way back, as well as where it was closed.
+    """The gradient, but ReLUs that were open keep only the positive part of the signal on its way back.
 
     Maps are sharp, and change little when the weights of the network are made random (Adebayo et al.,
     NeurIPS 2018).
