@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test test-full lint bench docs weights clean
+.PHONY: run test test-full lint bench docs cards weights clean
 
 run: $(VENV)/.core
 	$(BIN)/verax run smerf-quick
@@ -24,10 +24,15 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/textbox.py
 	$(BIN)/python benchmarks/methods.py
+	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/correctness.py
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
+
+# Write the method cards and their pictures from the registry; a test says when they are out of date.
+cards: $(VENV)/.core
+	$(BIN)/python tools/cards.py
 
 # Train the shipped networks again (minutes on a GPU, hours on a CPU).
 SETTINGS := simple-fr simple-nr complex-fr complex-cr1 complex-cr2 complex-cr3 complex-cr4

@@ -49,7 +49,7 @@ def measure(name: str) -> None:
     targets = torch.arange(SAMPLES) % 4
     verax.explain(model, inputs[:2], targets[:2], method=name, **METHODS[name])
     before, size = peak(), inputs.numel() * 4 / 2**30
-    verax.explain(model, inputs, targets, method=name, batch_size=SAMPLES, **METHODS[name])
+    verax.explain(model, inputs, targets, method=name, **METHODS[name])
     used, allowed = peak() - before, 2 * size + 1
     print(f"{name:26s}{used:6.2f} GiB of {allowed:.2f}{'' if used <= allowed else '  too much'}", flush=True)
 

@@ -63,6 +63,39 @@ def test_lists(verax, what):
         assert {row["name"] for row in rows} >= {"random", "edge", "input", "oracle"}
 
 
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_table_of_methods_fits(verax, monkeypatch, columns):
+    from verax.cli import listing
+
+    monkeypatch.setattr(listing.console, "width", columns)
+    code, out, _ = verax("list", "methods")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= columns
+    lines = [line.split() for line in out.splitlines()]
+    for name in METHODS:
+        start = name.split("@")[0] if len(name) > 22 and columns == 80 else name
+        assert any(words[:1] == [start] for words in lines), name
+    assert "Sundararajan 2017" in out
+
+
+def test_all_about_one(verax):
+    code, out, _ = verax("list", "methods", "LRP-A")
+    assert code == 0
+    assert out.startswith("lrp-a\n")
+    assert "Montavon" in out
+    assert "how far denominators" in out
+    code, out, _ = verax("list", "methods", "IG", "--json")
+    row = json.loads(out)
+    assert row["name"] == "integrated-gradients"
+    assert row["parameters"]["steps"] == {"default": 32, "about": "points on the line."}
+    assert row["total"] == "change"
+    wanted = {"aliases", "family", "paper", "cost", "needs", "inputs", "about", "details"}
+    assert wanted <= set(row)
+    code, out, _ = verax("list", "networks", "cnn4")
+    assert code == 0
+    assert "textbox/complex-cr1" in out
+
+
 def test_certify(verax):
     code, out, _ = verax("certify", "textbox/complex-cr2", "--network", "cnn4", "--samples", "20")
     assert code == 0
@@ -95,6 +128,8 @@ def test_certify_says_no_with_exit_code_1(verax):
         ([*SMALL, "--device", "gpu"], "did you mean 'cuda'"),
         ([*SMALL, "--methods", ""], "methods"),
         (["list", "metrix"], "did you mean 'metrics'"),
+        (["list", "methods", "lrp-epsilom"], "did you mean 'lrp-epsilon'"),
+        (["list", "studies", "smerf-quik"], "did you mean 'smerf-quick'"),
         (["certify", "textbox/complex-cr2", "--network", "cnn9"], "no network named"),
         (["certify", "textbox/complex-cr2", "--weights", "no.safetensors"], "cannot be read"),
         (["certify", "textbox/complex-cr2", "--seed", "99"], "verax train"),

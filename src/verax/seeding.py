@@ -97,6 +97,12 @@ def content_ids(inputs: Tensor) -> Tensor:
     With it a method that draws random numbers gives an image the same map in every batch, even when the
     caller has no sample ids.
     """
-    values = inputs.detach().to(torch.float32).contiguous().flatten(1).view(torch.int32).to(torch.int64)
-    position = _mix_(torch.arange(1, values.shape[1] + 1, device=values.device) * _GOLDEN) | 1
-    return _mix_(((values + _GOLDEN) * position).sum(1))
+    rows = inputs.detach().flatten(1)
+    position = _mix_(torch.arange(1, rows.shape[1] + 1, device=rows.device) * _GOLDEN) | 1
+
+    def total(some: Tensor) -> Tensor:
+        values = some.to(torch.float32).contiguous().view(torch.int32).to(torch.int64)
+        return values.add_(_GOLDEN).mul_(position).sum(1)
+
+    # in parts: whole numbers of 64 bits take twice the memory of the inputs
+    return _mix_(torch.cat([total(some) for some in rows.split(max(1, 2**22 // rows.shape[1]))]))

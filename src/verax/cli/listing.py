@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json as dumps
+import re
 from collections.abc import Callable
+from itertools import groupby
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 
 from verax.cli.console import console
@@ -47,19 +51,13 @@ def _networks() -> Rows:
 def _methods() -> Rows:
     from verax.methods import METHODS
     from verax.methods.base import FAMILIES
+    from verax.methods.cards import card
 
-    return [
-        {
-            "name": name,
-            "aliases": METHODS.aliases(name),
-            "family": (found := METHODS.get(name)).family,
-            "cost": found.cost,
-            "parameters": {k: repr(v) for k, v in found.parameters.items()},
-            "paper": found.paper,
-            "about": found.summary,
-        }
-        for name in sorted(METHODS, key=lambda name: FAMILIES.index(METHODS.get(name).family))
-    ]
+    def place(name: str) -> tuple[int, bool]:
+        return FAMILIES.index(METHODS.get(name).family), "@" in name  # variants behind the methods themselves
+
+    names = sorted(METHODS, key=place)
+    return [card(name).record() for name in names]
 
 
 def _metrics() -> Rows:
@@ -102,27 +100,98 @@ LISTS: dict[str, Callable[[], Rows]] = {
 
 
 def _cell(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{k}={v}" for k, v in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def show(
-    what: Annotated[str, typer.Argument(help="tasks, networks, methods, metrics or studies.")],
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-) -> None:
-    """List tasks, networks, methods, metrics or studies."""
-    if what not in LISTS:
-        raise UnknownName(f"There is no list of {what!r}{suggestion(what, LISTS)}")
-    rows = LISTS[what]()
-    if json:
-        typer.echo(dumps.dumps(rows, indent=2))
-        return
+def _print_table(what: str, rows: Rows) -> None:
     # the JSON has everything; a terminal is too narrow for it
-    columns = [name for name in rows[0] if name not in ("paper", "aliases", "parameters")]
+    columns = [name for name in rows[0] if name != "paper"]
     table = Table(title=f"{len(rows)} {what}")
     for name in columns:
         table.add_column(name, overflow="fold", no_wrap=name == "name")
     for row in rows:
         table.add_row(*(escape(_cell(row.get(name, ""))) for name in columns))
     console.print(table)
+
+
+def _print_methods(rows: Rows) -> None:
+    """Methods by family; where the terminal is narrow, names break before their @ and words are shortened."""
+    from verax.methods.cards import short_paper
+
+    wide = console.width >= 110
+    table = Table(title=f"{len(rows)} methods", box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for heading in ("name", "passes", "needs", "sum", "paper"):
+        narrow = 11 if heading == "needs" and not wide else None
+        table.add_column(heading, overflow="fold", no_wrap=heading in ("name", "paper"), max_width=narrow)
+    for family, members in groupby(rows, key=lambda row: str(row["family"])):
+        table.add_section()
+        table.add_row(f"[bold]{family}[/]")
+        for row in members:
+            name, cost = row["name"], row["cost"].replace("`", "")
+            if not wide:
+                name = name.replace("@", "\n  @") if len(name) > 22 else name
+                cost = re.sub("backwards?", "bwd", re.sub("forwards?", "fwd", cost))
+                cost = cost.replace("fwd and bwd", "fwd+bwd")
+            words = (f" {name}", cost, row["needs"] or "?", row["total"] or "-", short_paper(row["paper"]))
+            table.add_row(*map(escape, words))
+    console.print(table)
+    console.print(
+        "sum: what a map adds up to, the output or its change from a baseline.\n"
+        "All about one of them: verax list methods NAME. All about all: --json."
+    )
+
+
+def _show_one(what: str, name: str, json: bool) -> None:
+    """One entry: what it is, all that is known about it and, of a method, its parameters."""
+    parameters: dict[str, dict[str, Any]] = {}
+    details: list[str] = []
+    if what == "methods":
+        from verax.methods.cards import card
+
+        found = card(name)
+        row, facts, details = found.record(), dict[str, Any](found.facts()), list(found.details)
+        parameters = row["parameters"]
+    else:
+        rows = {str(row["name"]): row for row in LISTS[what]()}
+        if name not in rows:
+            raise UnknownName(f"There is no {name!r} among the {what}{suggestion(name, rows)}")
+        row = rows[name]
+        facts = {key: value for key, value in row.items() if key not in ("name", "about")}
+    if json:
+        typer.echo(dumps.dumps(row, indent=2, default=repr))
+        return
+    console.print(f"[bold]{escape(row['name'])}[/]", highlight=False)
+    for part in [row.get("about", ""), *details]:
+        if part:
+            console.print(Padding(escape(part), (0, 0, 1, 0)), highlight=False)
+    grid = Table.grid(padding=(0, 2))
+    for key, value in facts.items():
+        grid.add_row(f"[dim]{key}[/]", escape(_cell(value)))
+    console.print(grid)
+    if parameters:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for heading in ("parameter", "default", "meaning"):
+            table.add_column(heading, no_wrap=heading == "parameter", overflow="fold")
+        for key, about in parameters.items():
+            table.add_row(key, escape(repr(about["default"])), escape(about["about"]))
+        console.print(table)
+
+
+def show(
+    what: Annotated[str, typer.Argument(help="tasks, networks, methods, metrics or studies.")],
+    name: Annotated[str | None, typer.Argument(help="All about one of them.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """List tasks, networks, methods, metrics or studies, or show one of them."""
+    if what not in LISTS:
+        raise UnknownName(f"There is no list of {what!r}{suggestion(what, LISTS)}")
+    if name is not None:
+        _show_one(what, name, json)
+        return
+    rows = LISTS[what]()
+    if json:
+        typer.echo(dumps.dumps(rows, indent=2, default=repr))
+    elif what == "methods":
+        _print_methods(rows)
+    else:
+        _print_table(what, rows)

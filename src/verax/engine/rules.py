@@ -31,7 +31,7 @@ def epsilon(eps: float = 1e-6) -> Rule:
 
 
 Weight = Callable[[], Tensor]
-"""A weight to be made when it is needed: the weights of a dense layer can be larger than all of its inputs."""
+"""A weight made when it is needed: those of a dense layer can be larger than all of its inputs."""
 
 
 def _signed(x: Tensor, positive: Weight, negative: Weight) -> list[tuple[Tensor, Tensor]]:

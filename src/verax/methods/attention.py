@@ -27,11 +27,21 @@ def _composite(epsilon: float, gamma: float) -> Composite:
     return Composite(conv=rule, dense=rule, pool=rules.epsilon(epsilon), eps=epsilon)
 
 
-@builtin("attn-lrp", aliases=("AttnLRP",), family="attention", paper="Achtibat et al., ICML 2024", cost=_COST)
+@builtin(
+    "attn-lrp",
+    aliases=("AttnLRP",),
+    family="attention",
+    needs="rules",
+    paper="Achtibat et al., ICML 2024",
+    cost=_COST,
+)
 def attn_lrp(
     model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: float = 1e-6, gamma: float = 0.0
 ) -> Tensor:
-    """LRP with rules for softmax, products of two paths and normalisation.
+    """LRP for transformers: relevance is handed back through attention, softmax and normalisation too.
+
+    Softmax has a rule of its own, a product of two paths shares relevance equally between them, and the
+    standard deviation of a normalisation counts as a constant.
 
     Args:
         model: the network.
@@ -44,11 +54,20 @@ def attn_lrp(
     return propagate(engine, model, inputs, targets, start="output")[0]
 
 
-@builtin("cp-lrp", aliases=("CP-LRP",), family="attention", paper="Ali et al., ICML 2022", cost=_COST)
+@builtin(
+    "cp-lrp",
+    aliases=("CP-LRP",),
+    family="attention",
+    needs="rules",
+    paper="Ali et al., ICML 2022",
+    cost=_COST,
+)
 def cp_lrp(
     model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: float = 1e-6, gamma: float = 0.0
 ) -> Tensor:
-    """LRP that takes attention weights and standard deviations for constants, which conserves relevance.
+    """LRP for transformers that takes attention weights for constants, so that no relevance is lost there.
+
+    Standard deviations of normalisations are constants as well.
 
     Args:
         model: the network.
@@ -65,6 +84,8 @@ def cp_lrp(
     "attention-rollout",
     aliases=("rollout",),
     family="attention",
+    needs="attention",
+    inputs="pictures or sequences",
     paper="Abnar and Zuidema, ACL 2020",
     cost="1 forward",
     transfer="plain",
@@ -76,7 +97,11 @@ def attention_rollout(
     residual: float = 0.5,
     enlarging: Enlarging = "bilinear",
 ) -> Tensor:
-    """Attention weights multiplied from layer to layer; the same map for every target.
+    """What the class token attends to, followed through all layers; the same map for every target.
+
+    Attention weights, averaged over heads, are multiplied from layer to layer::
+
+        A_L ... A_2 A_1,    A_l = (1 - residual) attention_l + residual * identity
 
     Args:
         model: a network with self-attention among all tokens.
@@ -97,12 +122,18 @@ def attention_rollout(
     "chefer",
     aliases=("gradient-attention-rollout",),
     family="attention",
+    needs="attention",
+    inputs="pictures or sequences",
     paper="Chefer, Gur and Wolf, ICCV 2021",
     cost=_COST,
     transfer="plain",
 )
 def chefer(model: nn.Module, inputs: Tensor, targets: Tensor, enlarging: Enlarging = "bilinear") -> Tensor:
-    """Attention weights times their gradient, positive part, followed from layer to layer.
+    """What the class token attends to where it matters for the target, followed through all layers.
+
+    Attention weights times their gradients, positive part, averaged over heads::
+
+        R <- R + mean over heads of (attention * gradient)+ R
 
     Args:
         model: a network with self-attention among all tokens.

@@ -35,6 +35,33 @@ FAMILIES = (
     "own",
 )
 
+Need = Literal["nothing", "forward", "gradient", "rules", "feature map", "attention"]
+NEEDS: Mapping[Need, str] = {
+    "nothing": "any: it never looks at them",
+    "forward": "any: only outputs are read, no gradient is taken",
+    "gradient": "any differentiable one",
+    "rules": "those made of operations that the rule engine knows; others are refused",
+    "feature map": "differentiable ones with a feature map (N, C, h, w) of more than one pixel",
+    "attention": "transformers with self-attention among all tokens",
+}
+"""What a method asks of the network, and so which networks it can explain, in words."""
+
+Input = Literal["any", "pictures", "pictures or sequences"]
+INPUTS: Mapping[Input, str] = {
+    "any": "any shape (N, ...)",
+    "pictures": "pictures (N, C, H, W)",
+    "pictures or sequences": "pictures (N, C, H, W) or sequences (N, tokens, D)",
+}
+"""What a method can explain, in words."""
+
+Total = Literal["output", "change"]
+TOTALS: Mapping[Total | None, str] = {
+    "output": "the output, less what biases keep",
+    "change": "the change of the output from the baseline",
+    None: "nothing in particular",
+}
+"""What the numbers of a map add up to, in words."""
+
 
 @dataclass(frozen=True)
 class Method:
@@ -46,6 +73,8 @@ class Method:
         family: one of `FAMILIES`.
         paper: where it comes from.
         cost: passes through the network for one sample, in words.
+        needs: what it asks of the network (`NEEDS`); None where nobody said.
+        inputs: what it can explain (`INPUTS`).
         transfer: how the `published` protocol turns its maps into pictures (facts of the SMERF code).
         total: what a map promises to add up to: the output, or its change from the baseline.
         version: raise it when the maps change; results of own methods without a version are never reused.
@@ -60,8 +89,10 @@ class Method:
     family: str = "own"
     paper: str = ""
     cost: str = ""
+    needs: Need | None = None
+    inputs: Input = "any"
     transfer: str = "heat"
-    total: Literal["output", "change"] | None = None
+    total: Total | None = None
     version: str | None = None
     builtin: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)

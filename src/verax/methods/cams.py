@@ -32,6 +32,8 @@ def _enlarged(weighted: Tensor, inputs: Tensor, relu: bool) -> Tensor:
     "grad-cam",
     aliases=("G-CAM", "GradCAM"),
     family="cams",
+    needs="feature map",
+    inputs="pictures",
     paper="Selvaraju et al., ICCV 2017",
     cost=_COST,
     transfer="plain",
@@ -40,6 +42,10 @@ def grad_cam(
     model: nn.Module, inputs: Tensor, targets: Tensor, layer: str | None = None, relu: bool = True
 ) -> Tensor:
     """The last feature map, its channels weighted by their mean gradient, enlarged to the input.
+
+    ::
+
+        relu(sum over channels c of A_c * mean over places of df/dA_c)
 
     Args:
         model: the network.
@@ -56,6 +62,8 @@ def grad_cam(
     "grad-cam-plus-plus",
     aliases=("GradCAM++", "grad-cam++"),
     family="cams",
+    needs="feature map",
+    inputs="pictures",
     paper="Chattopadhay et al., WACV 2018",
     cost=_COST,
     transfer="plain",
@@ -86,6 +94,8 @@ def grad_cam_plus_plus(
     "hires-cam",
     aliases=("HiResCAM",),
     family="cams",
+    needs="feature map",
+    inputs="pictures",
     paper="Draelos and Carin, 2020 (arXiv 2011.08891)",
     cost=_COST,
     transfer="plain",
@@ -93,7 +103,11 @@ def grad_cam_plus_plus(
 def hires_cam(
     model: nn.Module, inputs: Tensor, targets: Tensor, layer: str | None = None, relu: bool = True
 ) -> Tensor:
-    """The last feature map times its gradient, pixel by pixel.
+    """The last feature map times its gradient, place by place, enlarged to the input.
+
+    ::
+
+        relu(sum over channels c of A_c * df/dA_c)
 
     Args:
         model: the network.
@@ -110,6 +124,8 @@ def hires_cam(
     "layer-cam",
     aliases=("LayerCAM",),
     family="cams",
+    needs="feature map",
+    inputs="pictures",
     paper="Jiang et al., IEEE Transactions on Image Processing 2021",
     cost=_COST,
     transfer="plain",
@@ -117,7 +133,11 @@ def hires_cam(
 def layer_cam(
     model: nn.Module, inputs: Tensor, targets: Tensor, layer: str | None = None, relu: bool = True
 ) -> Tensor:
-    """The last feature map times its positive gradients, pixel by pixel.
+    """The last feature map times its positive gradients, place by place, enlarged to the input.
+
+    ::
+
+        relu(sum over channels c of A_c * relu(df/dA_c))
 
     Args:
         model: the network.
@@ -134,8 +154,10 @@ def layer_cam(
     "score-cam",
     aliases=("ScoreCAM",),
     family="cams",
+    needs="feature map",
+    inputs="pictures",
     paper="Wang et al., CVPR workshop 2020",
-    cost="one forward for each channel that is not constant",
+    cost="1 forward for each channel",
     transfer="plain",
 )
 def score_cam(
@@ -170,8 +192,10 @@ def score_cam(
     "ablation-cam",
     aliases=("AblationCAM",),
     family="cams",
+    needs="feature map",
+    inputs="pictures",
     paper="Desai and Ramaswamy, WACV 2020",
-    cost="one forward for each channel that is not zero",
+    cost="1 forward for each channel",
     transfer="plain",
 )
 def ablation_cam(
@@ -199,6 +223,8 @@ def ablation_cam(
     "guided-grad-cam",
     aliases=("GGC", "GuidedGradCAM"),
     family="cams",
+    needs="feature map",
+    inputs="pictures",
     paper="Selvaraju et al., ICCV 2017",
     cost="2 forwards, 2 backwards",
     transfer="projection",
@@ -206,7 +232,7 @@ def ablation_cam(
 def guided_grad_cam(
     model: nn.Module, inputs: Tensor, targets: Tensor, layer: str | None = None, relu: bool = True
 ) -> Tensor:
-    """Guided backpropagation times Grad-CAM.
+    """Guided backpropagation times Grad-CAM: fine details, kept where the class is.
 
     Args:
         model: the network.

@@ -19,15 +19,23 @@ CONTROLS = ("input", "edge", "centre", "random")
 """The controls that skill is measured against."""
 
 
-@builtin("random", family="controls", cost="none", transfer="inverse")
+@builtin("random", family="controls", needs="nothing", cost="none", transfer="inverse")
 def random(model: nn.Module, inputs: Tensor, targets: Tensor, streams: Streams) -> Tensor:
-    """Uniform random numbers."""
+    """Uniform random numbers: what any method must beat."""
     return streams.uniform("random", *inputs.shape[1:]).to(inputs)
 
 
-@builtin("edge", family="controls", paper="Adebayo et al., NeurIPS 2018", cost="none", transfer="gray")
+@builtin(
+    "edge",
+    family="controls",
+    needs="nothing",
+    inputs="pictures",
+    paper="Adebayo et al., NeurIPS 2018",
+    cost="none",
+    transfer="gray",
+)
 def edge(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """The strength of the Sobel edges of the input."""
+    """The strength of the edges of the picture (Sobel filter); it ignores the network."""
     if inputs.ndim != 4:
         raise InvalidInput(f"Edges need pictures (N, C, H, W), not shape {tuple(inputs.shape)}.")
     across = torch.tensor([[-1.0, 0.0, 1.0], [-2.0, 0.0, 2.0], [-1.0, 0.0, 1.0]]).to(inputs)
@@ -36,15 +44,22 @@ def edge(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     return F.conv2d(flat, kernels).square().sum(1).sqrt().reshape(inputs.shape)
 
 
-@builtin("input", family="controls", cost="none", transfer="plain")
+@builtin("input", family="controls", needs="nothing", cost="none", transfer="plain")
 def input_itself(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """The input itself: highlights every object."""
+    """The input itself, which highlights every object, whether the network uses it or not."""
     return inputs.clone()
 
 
-@builtin("centre", family="controls", cost="none", transfer="plain")
+@builtin("centre", family="controls", needs="nothing", cost="none", transfer="plain")
 def centre(model: nn.Module, inputs: Tensor, targets: Tensor, width: float = 0.25) -> Tensor:
-    """A round bump in the middle; `width` is its standard deviation as a share of the picture."""
+    """A round bump in the middle of the picture, where objects often are.
+
+    Args:
+        model: the network.
+        inputs: ``(N, ...)``.
+        targets: ``(N,)``.
+        width: its standard deviation as a share of the picture.
+    """
     bump = torch.ones((), dtype=inputs.dtype, device=inputs.device)
     for size in inputs.shape[2:]:
         place = (torch.arange(size, device=inputs.device) + 0.5) / size - 0.5
@@ -52,9 +67,9 @@ def centre(model: nn.Module, inputs: Tensor, targets: Tensor, width: float = 0.2
     return bump.expand_as(inputs)
 
 
-@builtin("oracle", family="truth", cost="none", transfer="plain")
+@builtin("oracle", family="truth", needs="nothing", cost="none", transfer="plain")
 def oracle(model: nn.Module, inputs: Tensor, targets: Tensor, truth: Truth | None = None) -> Tensor:
-    """The truth itself: the ceiling of every metric."""
+    """The truth of the task itself: the ceiling of every metric."""
     if truth is None:
         raise InvalidInput(
             "The oracle needs the truth: verax.explain(..., method='oracle', truth=cases.truth)."

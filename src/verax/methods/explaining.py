@@ -211,7 +211,11 @@ def _explain(
     scores = outputs(model, x if targets is None else x[:1], batch_size)
     wanted = scores.argmax(1) if targets is None else targets
     y = check_targets(wanted, len(x), scores.shape[1]).to(x.device)
-    numbers = content_ids(x) if ids is None else torch.as_tensor(ids).to(x.device)
+    drawing = "streams" in chosen.special
+    if ids is None:
+        numbers = content_ids(x) if drawing else torch.arange(len(x), device=x.device)
+    else:
+        numbers = torch.as_tensor(ids).to(x.device)
     if numbers.shape != (len(x),):
         raise InvalidInput(f"ids must be {len(x)} whole numbers, one for each sample.")
     streams = Streams.of(numbers, "explain", chosen.name, seed)
@@ -221,7 +225,7 @@ def _explain(
         for first in range(0, len(x), batch_size):
             part = slice(first, first + batch_size)
             keywords = dict(settings)
-            if "streams" in chosen.special:
+            if drawing:
                 keywords["streams"] = streams[part]
             if "truth" in chosen.special:
                 keywords["truth"] = None if known is None else known[part]

@@ -20,12 +20,13 @@ from verax.seeding import Streams
     "gradient",
     aliases=("G", "saliency"),
     family="gradients",
+    needs="gradient",
     paper="Simonyan, Vedaldi and Zisserman, ICLR workshop 2014",
     cost="1 forward, 1 backward",
     transfer="gray",
 )
 def gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """The gradient of the explained output with respect to the input."""
+    """How much the output changes when an input changes a little: the gradient."""
     return engine.gradient(model, inputs, targets)
 
 
@@ -33,11 +34,17 @@ def gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     "input-x-gradient",
     aliases=("IxG", "I*G"),
     family="gradients",
+    needs="gradient",
     paper="Shrikumar et al., 2016 (arXiv 1605.01713)",
     cost="1 forward, 1 backward",
 )
 def input_x_gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """The input times its gradient."""
+    """The input times its gradient: what each input brings if the network were linear.
+
+    ::
+
+        x_i * df/dx_i
+    """
     return inputs * engine.gradient(model, inputs, targets)
 
 
@@ -65,6 +72,7 @@ _NOISE_COST = "`samples` forwards and backwards"
     "smoothgrad",
     aliases=("SG",),
     family="gradients",
+    needs="gradient",
     paper="Smilkov et al., 2017 (arXiv 1706.03825)",
     cost=_NOISE_COST,
     transfer="gray",
@@ -78,7 +86,11 @@ def smoothgrad(
     noise: float = 0.1,
     relative: bool = False,
 ) -> Tensor:
-    """The mean gradient over noisy copies of the input.
+    """The mean gradient over noisy copies of the input, which evens out its noise.
+
+    ::
+
+        mean over k of df/dx (x + noise * z_k),    z_k standard normal
 
     Args:
         model: the network.
@@ -98,6 +110,7 @@ def smoothgrad(
     "smoothgrad-squared",
     aliases=("SG2", "SGSQ"),
     family="gradients",
+    needs="gradient",
     paper="Hooker et al., NeurIPS 2019 (arXiv 1806.10758)",
     cost=_NOISE_COST,
     transfer="gray",
@@ -111,7 +124,21 @@ def smoothgrad_squared(
     noise: float = 0.1,
     relative: bool = False,
 ) -> Tensor:
-    """The mean squared gradient over noisy copies of the input; parameters as in `smoothgrad`."""
+    """The mean squared gradient over noisy copies of the input: size without sign.
+
+    ::
+
+        mean over k of (df/dx (x + noise * z_k))**2,    z_k standard normal
+
+    Args:
+        model: the network.
+        inputs: ``(N, ...)``.
+        targets: ``(N,)``.
+        streams: the random numbers of each sample.
+        samples: noisy copies.
+        noise: standard deviation of the noise, in units of the input.
+        relative: whether `noise` is a fraction of each sample's range (maximum - minimum), as in the paper.
+    """
     points = _Noise(inputs, streams, samples, noise, relative)
 
     def visit(some: slice, part: slice) -> Tensor:
@@ -123,6 +150,7 @@ def smoothgrad_squared(
 @builtin(
     "vargrad",
     family="gradients",
+    needs="gradient",
     paper="Adebayo et al., ICLR workshop 2018 (arXiv 1810.03307)",
     cost=_NOISE_COST,
     transfer="gray",
@@ -136,7 +164,21 @@ def vargrad(
     noise: float = 0.1,
     relative: bool = False,
 ) -> Tensor:
-    """The variance of the gradient over noisy copies of the input; parameters as in `smoothgrad`."""
+    """The variance of the gradient over noisy copies of the input: where the gradient is unsteady.
+
+    ::
+
+        variance over k of df/dx (x + noise * z_k),    z_k standard normal
+
+    Args:
+        model: the network.
+        inputs: ``(N, ...)``.
+        targets: ``(N,)``.
+        streams: the random numbers of each sample.
+        samples: noisy copies.
+        noise: standard deviation of the noise, in units of the input.
+        relative: whether `noise` is a fraction of each sample's range (maximum - minimum), as in the paper.
+    """
     points = _Noise(inputs, streams, samples, noise, relative)
     # Differences from the gradient at the sample itself, so that a small variance around a large mean keeps
     # its digits.
@@ -177,6 +219,7 @@ def quadrature(rule: str, steps: int) -> tuple[np.ndarray, np.ndarray]:
     "integrated-gradients",
     aliases=("IG",),
     family="gradients",
+    needs="gradient",
     paper="Sundararajan, Taly and Yan, ICML 2017",
     cost="`steps` forwards and backwards",
     total="change",
@@ -189,7 +232,11 @@ def integrated_gradients(
     rule: str = "gauss-legendre",
     baseline: Baseline = 0.0,
 ) -> Tensor:
-    """Gradients integrated along the straight line from a baseline to the input, times the difference.
+    """Gradients collected on the straight line from a baseline to the input, times the way of each input.
+
+    ::
+
+        (x_i - b_i) * integral over a from 0 to 1 of df/dx_i (b + a (x - b))
 
     Args:
         model: the network.
@@ -228,12 +275,14 @@ def _highlights(part: Tensor, size: torch.Size, rescale: bool) -> Tensor:
     "fullgrad",
     aliases=("FullGrad", "full-gradient"),
     family="gradients",
+    needs="rules",
+    inputs="pictures",
     paper="Srinivas and Fleuret, NeurIPS 2019",
     cost="1 forward, 1 backward",
     transfer="gray",
 )
 def fullgrad(model: nn.Module, inputs: Tensor, targets: Tensor, rescale: bool = True) -> Tensor:
-    """Magnitudes of what the input and every bias of the network bring, enlarged and added up.
+    """How much the input and every bias of the network bring, as magnitudes, enlarged and added up.
 
     Input and biases together add up to the output exactly (`verax.engine.biases.full_gradient`). The biases
     of dense layers and of maps of one pixel belong to no place in the picture; they are part of that sum, not

@@ -17,6 +17,7 @@ from verax.seeding import Streams
     "gradient-shap",
     aliases=("GradientSHAP", "expected-gradients"),
     family="gradients",
+    needs="gradient",
     paper="Erion et al., Nature Machine Intelligence 2021; Lundberg and Lee, NeurIPS 2017",
     cost="`samples` forwards and backwards",
 )
@@ -30,7 +31,11 @@ def gradient_shap(
     baseline: Baseline = 0.0,
     noise: float = 0.1,
 ) -> Tensor:
-    """Expected gradients: integrated gradients averaged over random baselines, one random point for each.
+    """Integrated gradients averaged over random baselines, one random point on the way for each.
+
+    Also known as expected gradients::
+
+        mean over k of (x - b_k) * df/dx (b_k + a_k (x - b_k)),  a_k in [0, 1]
 
     Args:
         model: the network.
@@ -65,13 +70,15 @@ def gradient_shap(
     "blur-ig",
     aliases=("BlurIG", "blur-integrated-gradients"),
     family="gradients",
+    needs="gradient",
+    inputs="pictures",
     paper="Xu, Venugopalan and Sundararajan, CVPR 2020",
     cost="`steps` forwards and backwards",
 )
 def blur_ig(
     model: nn.Module, inputs: Tensor, targets: Tensor, steps: int = 32, width: float | None = None
 ) -> Tensor:
-    """Gradients integrated along the path from the blurred picture to the sharp one.
+    """Gradients collected while a blurred picture becomes sharp, times the change of each pixel.
 
     The path is cut into straight pieces, narrower where the picture is sharper and so changes faster; each
     piece is weighted by the gradient at its middle. The sum of a map converges to f(input) - f(blurred).
@@ -138,6 +145,7 @@ def _advance(
     "guided-ig",
     aliases=("GIG", "guided-integrated-gradients"),
     family="gradients",
+    needs="gradient",
     paper="Kapishnikov et al., CVPR 2021",
     cost="`steps` forwards and backwards",
 )
@@ -151,7 +159,7 @@ def guided_ig(
     rule: str = "trapezoid",
     baseline: Baseline = 0.0,
 ) -> Tensor:
-    """Gradients integrated along a path that moves features with small gradients first.
+    """Integrated gradients on a path that moves inputs with small gradients first, to pick up less noise.
 
     The sum of a map converges to f(input) - f(baseline) where the network is smooth. Along kinks of ReLUs the
     path runs to and fro, always on the side of the smaller gradients, so that a few per cent stay missing

@@ -33,8 +33,10 @@ def windows(height: int, width: int, window: int, stride: int) -> Tensor:
 @builtin(
     "occlusion",
     family="perturbations",
+    needs="forward",
+    inputs="pictures",
     paper="Zeiler and Fergus, ECCV 2014",
-    cost="one forward for each window",
+    cost="1 forward for each window",
 )
 def occlusion(
     model: nn.Module,
@@ -96,6 +98,7 @@ def random_masks(streams: Streams, where: tuple[int, ...], grid: int, probabilit
     "rise",
     aliases=("RISE",),
     family="perturbations",
+    needs="forward",
     paper="Petsiuk, Das and Saenko, BMVC 2018",
     cost="`samples` forwards",
 )
@@ -109,7 +112,11 @@ def rise(
     probability: float = 0.5,
     baseline: Baseline = 0.0,
 ) -> Tensor:
-    """The mean of random masks, each weighted by the output that it leaves, over the mask probability.
+    """How high the output is on average when a place is shown, over many soft random masks.
+
+    ::
+
+        mean over masks m of f(m x + (1 - m) baseline) * m / probability
 
     Masks are made pass by pass from the random numbers of their own sample, so that memory does not grow
     with their number and a map does not depend on the batch.
@@ -182,6 +189,7 @@ def ridge_values(coalitions: Tensor, outputs: Tensor, weights: Tensor, strength:
     "lime",
     aliases=("LIME",),
     family="perturbations",
+    needs="forward",
     paper="Ribeiro, Singh and Guestrin, KDD 2016",
     cost="up to `samples` forwards",
 )
@@ -198,10 +206,10 @@ def lime(
     ridge: float = 1.0,
     baseline: Baseline = 0.0,
 ) -> Tensor:
-    """The weights of a local linear model of the output over shown and hidden segments.
+    """The weights of a simple linear model that imitates the output while segments are shown and hidden.
 
     The first coalition shows everything, the others show each segment with probability one half. A
-    coalition counts exp(-(d / width)**2) for its distance d from everything. The weight of a segment is
+    coalition counts ``exp(-(d / width)**2)`` for its distance d from everything. The weight of a segment is
     shared out evenly among its numbers.
 
     Args:

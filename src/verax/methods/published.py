@@ -27,26 +27,38 @@ _COPIES = 64
 
 
 @builtin(
-    "gradient@published", family="gradients", paper=_PAPER, cost="1 forward, 1 backward", transfer="gray"
+    "gradient@published",
+    family="gradients",
+    needs="gradient",
+    paper=_PAPER,
+    cost="1 forward, 1 backward",
+    transfer="gray",
 )
 def gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """The magnitude of the gradient, channel by channel."""
+    """The magnitude of the gradient, channel by channel, as iNNvestigate shows it."""
     return engine.gradient(model, inputs, targets).abs()
 
 
 @builtin(
     "smoothgrad@published",
     family="gradients",
+    needs="gradient",
     paper=_PAPER,
     cost="64 forwards and backwards",
     transfer="gray",
 )
 def smoothgrad(model: nn.Module, inputs: Tensor, targets: Tensor, streams: Streams) -> Tensor:
-    """The mean *squared* gradient over 64 copies with noise of 0.1 in units of the input."""
+    """SmoothGrad as it was run: the mean squared gradient over 64 copies with noise of 0.1."""
     return smoothgrad_squared(model, inputs, targets, streams, samples=_COPIES, noise=0.1)
 
 
-@builtin("integrated-gradients@published", family="gradients", paper=_PAPER, cost="64 forwards and backwards")
+@builtin(
+    "integrated-gradients@published",
+    family="gradients",
+    needs="gradient",
+    paper=_PAPER,
+    cost="64 forwards and backwards",
+)
 def integrated_gradients(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     """Integrated gradients along the wrong path: from the input to its double, in 64 left-hand steps.
 
@@ -61,9 +73,17 @@ def integrated_gradients(model: nn.Module, inputs: Tensor, targets: Tensor) -> T
     return inputs * accumulate(inputs, _COPIES, visit, rows_within_budget(inputs[0]))
 
 
-@builtin("grad-cam@published", family="cams", paper=_PAPER, cost="1 forward, 1 backward", transfer="plain")
+@builtin(
+    "grad-cam@published",
+    family="cams",
+    needs="feature map",
+    inputs="pictures",
+    paper=_PAPER,
+    cost="1 forward, 1 backward",
+    transfer="plain",
+)
 def grad_cam(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Grad-CAM that is enlarged first, rectified then, and divided by its maximum.
+    """Grad-CAM as it was run: enlarged first, rectified then, and divided by its maximum.
 
     An empty map is NaN in the original, which its metrics read as 0; here it is 0.
     """
@@ -85,9 +105,11 @@ def _alpha_beta(alpha: float, beta: float) -> rules.Rule:
     return rules.alpha_beta(alpha, beta, eps=0, bias="innvestigate")
 
 
-@builtin("deep-taylor@published", family="relevance", paper=_PAPER, cost="1 forward, 2 backwards")
+@builtin(
+    "deep-taylor@published", family="relevance", needs="rules", paper=_PAPER, cost="1 forward, 2 backwards"
+)
 def deep_taylor(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Deep Taylor with alpha 1 beta 0 and biases instead of z+, for inputs from 0 to 1.
+    """Deep Taylor as it was run: biases count among positive contributions, for inputs from 0 to 1.
 
     The output is rectified first, pooling shares by its gradient, batch normalisation is passed unchanged.
     """
@@ -97,9 +119,11 @@ def deep_taylor(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     return _relevance(model, inputs, targets, composite, start="relu")
 
 
-@builtin("lrp-epsilon@published", family="relevance", paper=_PAPER, cost="1 forward, 1 backward")
+@builtin(
+    "lrp-epsilon@published", family="relevance", needs="rules", paper=_PAPER, cost="1 forward, 1 backward"
+)
 def lrp_epsilon(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """LRP-epsilon with an epsilon of 1 in every layer."""
+    """LRP-epsilon as it was run: with an epsilon of 1 in every layer."""
     rule = rules.epsilon(1.0)
     return _relevance(model, inputs, targets, Composite(rule, rule))
 
@@ -108,21 +132,29 @@ def _preset(alpha: float, beta: float) -> Composite:
     return Composite(conv=_alpha_beta(alpha, beta), dense=rules.epsilon(1.0), first=rules.flat(eps=0))
 
 
-@builtin("lrp-a@published", family="relevance", paper=_PAPER, cost="1 forward, 2 backwards")
+@builtin("lrp-a@published", family="relevance", needs="rules", paper=_PAPER, cost="1 forward, 2 backwards")
 def lrp_a(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Preset A, flat: epsilon 1 on dense layers, alpha 1 beta 0 with the whole bias on convolutions."""
+    """LRP preset A as it was run: epsilon 1 on dense layers, the whole bias on both sides of convolutions."""
     return _relevance(model, inputs, targets, _preset(1, 0))
 
 
-@builtin("lrp-b@published", family="relevance", paper=_PAPER, cost="1 forward, 4 backwards")
+@builtin("lrp-b@published", family="relevance", needs="rules", paper=_PAPER, cost="1 forward, 4 backwards")
 def lrp_b(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Preset B, flat: epsilon 1 on dense layers, alpha 2 beta 1 with the whole bias on convolutions."""
+    """LRP preset B as it was run: epsilon 1 on dense layers, the whole bias on both sides of convolutions."""
     return _relevance(model, inputs, targets, _preset(2, 1))
 
 
-@builtin("edge@published", family="controls", paper=_PAPER, cost="none", transfer="inverse")
+@builtin(
+    "edge@published",
+    family="controls",
+    needs="nothing",
+    inputs="pictures",
+    paper=_PAPER,
+    cost="none",
+    transfer="inverse",
+)
 def edge(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Signed horizontal Sobel differences with a 5 x 5 kernel, each picture moved to [0, 1]."""
+    """Edges as they were run: signed horizontal differences (Sobel, 5 x 5), each picture moved to [0, 1]."""
     if inputs.ndim != 4 or min(inputs.shape[2:]) < 3:
         raise InvalidInput(
             f"Edges need pictures (N, C, H, W) of at least 3 x 3, not shape {tuple(inputs.shape)}."

@@ -19,12 +19,24 @@ _PAPER = "Shrikumar, Greenside and Kundaje, ICML 2017"
     "deeplift-rescale",
     aliases=("DL-R",),
     family="references",
+    needs="rules",
     paper=_PAPER,
     cost="2 forwards, 1 backward",
     total="change",
 )
 def deeplift_rescale(model: nn.Module, inputs: Tensor, targets: Tensor, baseline: Baseline = 0.0) -> Tensor:
-    """DeepLIFT, Rescale rule: contributions add up to the change of the output from the baseline."""
+    """How much each input brings to the change of the output from a baseline, layer by layer.
+
+    The Rescale rule of DeepLIFT: an activation passes its change back in one piece::
+
+        m = (f(x) - f(b)) / (x - b) instead of the slope f'(x)
+
+    Args:
+        model: the network.
+        inputs: ``(N, ...)``.
+        targets: ``(N,)``.
+        baseline: the input that stands for absence.
+    """
     return deeplift(model, inputs, baseline_of(baseline, inputs), targets)
 
 
@@ -32,14 +44,25 @@ def deeplift_rescale(model: nn.Module, inputs: Tensor, targets: Tensor, baseline
     "deeplift-reveal-cancel",
     aliases=("DL-RC",),
     family="references",
+    needs="rules",
     paper=_PAPER,
-    cost="2 forwards, 1 backward with positive and negative parts apart",
+    cost="2 forwards, 1 backward",
     total="change",
 )
 def deeplift_reveal_cancel(
     model: nn.Module, inputs: Tensor, targets: Tensor, baseline: Baseline = 0.0
 ) -> Tensor:
-    """DeepLIFT, RevealCancel rule: positive and negative contributions are followed apart."""
+    """DeepLIFT that follows what raises and what lowers a unit apart, so that the two cannot hide each other.
+
+    The RevealCancel rule: the effect of positive changes is averaged over being added before and after the
+    negative ones, and the other way round.
+
+    Args:
+        model: the network.
+        inputs: ``(N, ...)``.
+        targets: ``(N,)``.
+        baseline: the input that stands for absence.
+    """
     return deeplift(model, inputs, baseline_of(baseline, inputs), targets, reveal_cancel=True)
 
 
@@ -52,8 +75,9 @@ def _shared(references: Tensor, inputs: Tensor) -> Points:
     "deep-shap",
     aliases=("D-SHAP", "DeepSHAP", "deep-lift-shap"),
     family="references",
+    needs="rules",
     paper="Lundberg and Lee, NeurIPS 2017; Chen, Lundberg and Lee, Nature Communications 2022",
-    cost="2 forwards and 1 backward for each reference",
+    cost="2 forwards, 1 backward for each reference",
     transfer="shap",
 )
 def deep_shap(
@@ -65,7 +89,9 @@ def deep_shap(
     baseline: Baseline = 0.0,
     noise: float = 0.1,
 ) -> Tensor:
-    """DeepLIFT (Rescale rule) averaged over references; adds up to the output minus its mean over them.
+    """DeepLIFT (Rescale rule) averaged over several baselines, an approximation of Shapley values.
+
+    Maps add up to the output minus its mean over the references.
 
     Args:
         model: the network.

@@ -23,38 +23,123 @@ def _lrp(model: nn.Module, inputs: Tensor, targets: Tensor, composite: Composite
     return propagate(LRP(composite), model, inputs, targets, start="output")[0]
 
 
-@builtin("lrp-z", aliases=("LRP-z",), family="relevance", paper=_BACH, cost=_COST, total="output")
+@builtin(
+    "lrp-z", aliases=("LRP-z",), family="relevance", needs="rules", paper=_BACH, cost=_COST, total="output"
+)
 def lrp_z(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Relevance shared in proportion to each input's contribution."""
+    """The output handed back layer by layer, to each input in proportion to what it contributed.
+
+    ::
+
+        R_i = sum_j x_i w_ij / z_j * R_j,    z_j = sum_i x_i w_ij + b_j
+    """
     return _lrp(
         model, inputs, targets, Composite(rules.epsilon(0), rules.epsilon(0), eps=0, pool=rules.epsilon(0))
     )
 
 
-@builtin("lrp-epsilon", aliases=("LRP-eps",), family="relevance", paper=_BACH, cost=_COST, total="output")
+@builtin(
+    "lrp-epsilon",
+    aliases=("LRP-eps",),
+    family="relevance",
+    needs="rules",
+    paper=_BACH,
+    cost=_COST,
+    total="output",
+)
 def lrp_epsilon(model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: float = 1e-6) -> Tensor:
-    """LRP-z with denominators moved away from zero by `epsilon` (the SMERF paper uses 1)."""
+    """LRP-z with denominators kept away from zero, which takes the noise out of weak contributions.
+
+    ::
+
+        R_i = sum_j x_i w_ij / (z_j + epsilon sign(z_j)) * R_j
+
+    The SMERF paper uses an epsilon of 1.
+
+    Args:
+        model: the network.
+        inputs: ``(N, ...)``.
+        targets: ``(N,)``.
+        epsilon: how far denominators are moved away from zero; larger values drop weak relevance.
+    """
     rule = rules.epsilon(epsilon)
     return _lrp(model, inputs, targets, Composite(rule, rule))
 
 
-@builtin("lrp-gamma", family="relevance", paper=_OVERVIEW, cost="1 forward, 3 backwards", total="output")
+@builtin(
+    "lrp-gamma",
+    family="relevance",
+    needs="rules",
+    paper=_OVERVIEW,
+    cost="1 forward, 3 backwards",
+    total="output",
+)
 def lrp_gamma(model: nn.Module, inputs: Tensor, targets: Tensor, gamma: float = 0.25) -> Tensor:
-    """LRP that favours positive contributions by a factor of 1 + `gamma`."""
+    """LRP that favours what speaks for the output over what speaks against it.
+
+    ::
+
+        R_i = sum_j x_i v_ij / sum_k x_k v_kj * R_j,  v = w + gamma w+, for x >= 0
+
+    Args:
+        model: the network.
+        inputs: ``(N, ...)``.
+        targets: ``(N,)``.
+        gamma: how much more positive contributions count; 0 is LRP-epsilon.
+    """
     rule = rules.gamma(gamma)
     return _lrp(model, inputs, targets, Composite(rule, rule))
 
 
-@builtin("lrp-alpha1beta0", family="relevance", paper=_BACH, cost="1 forward, 2 backwards", total="output")
+@builtin(
+    "lrp-alpha1beta0",
+    family="relevance",
+    needs="rules",
+    paper=_BACH,
+    cost="1 forward, 2 backwards",
+    total="output",
+)
 def lrp_alpha1beta0(model: nn.Module, inputs: Tensor, targets: Tensor, bias: rules.Bias = "split") -> Tensor:
-    """LRP through positive contributions alone."""
+    """LRP that follows only what speaks for the output.
+
+    ::
+
+        R_i = sum_j (x_i w_ij)+ / sum_k (x_k w_kj)+ * R_j
+
+    Args:
+        model: the network.
+        inputs: ``(N, ...)``.
+        targets: ``(N,)``.
+        bias: what becomes of biases: "split" lets positive and negative ones keep a share of their own,
+            "none" leaves them out, "innvestigate" counts the whole bias on both sides.
+    """
     rule = rules.alpha_beta(1, 0, bias=bias)
     return _lrp(model, inputs, targets, Composite(rule, rule))
 
 
-@builtin("lrp-alpha2beta1", family="relevance", paper=_BACH, cost="1 forward, 4 backwards", total="output")
+@builtin(
+    "lrp-alpha2beta1",
+    family="relevance",
+    needs="rules",
+    paper=_BACH,
+    cost="1 forward, 4 backwards",
+    total="output",
+)
 def lrp_alpha2beta1(model: nn.Module, inputs: Tensor, targets: Tensor, bias: rules.Bias = "split") -> Tensor:
-    """LRP with positive contributions counted twice and negative ones once."""
+    """LRP that counts what speaks for the output twice and what speaks against it once.
+
+    ::
+
+        R_i = sum_j (2 p_ij - n_ij) * R_j
+        p_ij = (x_i w_ij)+ / sum_k (x_k w_kj)+,  n_ij = (x_i w_ij)- / sum_k (x_k w_kj)-
+
+    Args:
+        model: the network.
+        inputs: ``(N, ...)``.
+        targets: ``(N,)``.
+        bias: what becomes of biases: "split" lets positive and negative ones keep a share of their own,
+            "none" leaves them out, "innvestigate" counts the whole bias on both sides.
+    """
     rule = rules.alpha_beta(2, 1, bias=bias)
     return _lrp(model, inputs, targets, Composite(rule, rule))
 
@@ -69,6 +154,7 @@ def _preset(alpha: float, beta: float, epsilon: float, bias: rules.Bias) -> Comp
     "lrp-a",
     aliases=("LRP-A",),
     family="relevance",
+    needs="rules",
     paper=_OVERVIEW,
     cost="1 forward, 2 backwards",
     total="output",
@@ -76,7 +162,19 @@ def _preset(alpha: float, beta: float, epsilon: float, bias: rules.Bias) -> Comp
 def lrp_a(
     model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: float = 1e-6, bias: rules.Bias = "split"
 ) -> Tensor:
-    """Sequential preset A, flat: epsilon on dense, alpha 1 beta 0 on convolutions, flat at the input."""
+    """LRP with a rule for each depth, preset A: only positive contributions count in convolutions.
+
+    LRP-epsilon on dense layers, alpha 1 beta 0 on convolutions, and at the input every pixel that a unit
+    sees gets the same share.
+
+    Args:
+        model: the network.
+        inputs: ``(N, ...)``.
+        targets: ``(N,)``.
+        epsilon: how far denominators of dense layers are moved away from zero.
+        bias: what becomes of biases: "split" lets positive and negative ones keep a share of their own,
+            "none" leaves them out, "innvestigate" counts the whole bias on both sides.
+    """
     return _lrp(model, inputs, targets, _preset(1, 0, epsilon, bias))
 
 
@@ -84,6 +182,7 @@ def lrp_a(
     "lrp-b",
     aliases=("LRP-B",),
     family="relevance",
+    needs="rules",
     paper=_OVERVIEW,
     cost="1 forward, 4 backwards",
     total="output",
@@ -91,7 +190,19 @@ def lrp_a(
 def lrp_b(
     model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: float = 1e-6, bias: rules.Bias = "split"
 ) -> Tensor:
-    """Sequential preset B, flat: epsilon on dense, alpha 2 beta 1 on convolutions, flat at the input."""
+    """LRP with a rule for each depth, preset B: negative contributions count in convolutions too.
+
+    LRP-epsilon on dense layers, alpha 2 beta 1 on convolutions, and at the input every pixel that a unit
+    sees gets the same share.
+
+    Args:
+        model: the network.
+        inputs: ``(N, ...)``.
+        targets: ``(N,)``.
+        epsilon: how far denominators of dense layers are moved away from zero.
+        bias: what becomes of biases: "split" lets positive and negative ones keep a share of their own,
+            "none" leaves them out, "innvestigate" counts the whole bias on both sides.
+    """
     return _lrp(model, inputs, targets, _preset(2, 1, epsilon, bias))
 
 
@@ -99,13 +210,25 @@ def lrp_b(
     "deep-taylor",
     aliases=("DT",),
     family="relevance",
+    needs="rules",
     paper="Montavon et al., Pattern Recognition 2017",
     cost="1 forward, 2 backwards",
 )
 def deep_taylor_decomposition(
     model: nn.Module, inputs: Tensor, targets: Tensor, low: float | None = 0.0, high: float | None = 1.0
 ) -> Tensor:
-    """Deep Taylor decomposition of the positive part of the output, for inputs from `low` to `high`."""
+    """What each input adds to the positive part of the output, by first-order expansions layer by layer.
+
+    Each layer is expanded at a root of its units; with ReLUs that leaves positive contributions alone
+    (z+ rule), and at the input the root is sought between the bounds (z^B rule).
+
+    Args:
+        model: the network.
+        inputs: ``(N, ...)``.
+        targets: ``(N,)``.
+        low: the smallest value that an input can have; None: no bounds, shares by squared weights.
+        high: the largest value that an input can have; None: no bounds.
+    """
     return propagate(LRP(deep_taylor(low, high)), model, inputs, targets, start="relu")[0]
 
 
@@ -113,12 +236,17 @@ def deep_taylor_decomposition(
     "deconvnet",
     aliases=("DCN",),
     family="relevance",
+    needs="gradient",
     paper="Zeiler and Fergus, ECCV 2014",
     cost=_COST,
     transfer="projection",
 )
 def deconvnet(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """The gradient with ReLUs applied to the backward signal instead of their own derivative."""
+    """The gradient, but every ReLU keeps only the positive part of the signal on its way back.
+
+    Whether the ReLU was open in the forward pass does not matter, so that maps depend little on the class
+    (Mahendran and Vedaldi, ECCV 2016).
+    """
     return propagate(Rectified(gate=False), model, inputs, targets)[0]
 
 
@@ -126,10 +254,15 @@ def deconvnet(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     "guided-backprop",
     aliases=("GBP",),
     family="relevance",
+    needs="gradient",
     paper="Springenberg et al., ICLR workshop 2015",
     cost=_COST,
     transfer="projection",
 )
 def guided_backprop(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """The gradient with negative signals stopped at every ReLU."""
+    """The gradient, but ReLUs that were open keep only the positive part of the signal on its way back.
+
+    Maps are sharp, and change little when the weights of the network are made random (Adebayo et al.,
+    NeurIPS 2018).
+    """
     return propagate(Rectified(gate=True), model, inputs, targets)[0]

@@ -110,6 +110,7 @@ def kernel_values(game: Game, streams: Streams, pairs: int) -> Tensor:
     "kernel-shap",
     aliases=("KernelSHAP", "KS"),
     family="perturbations",
+    needs="forward",
     paper="Lundberg and Lee, NeurIPS 2017",
     cost="up to `samples` + 2 forwards",
 )
@@ -123,7 +124,7 @@ def kernel_shap(
     size: int | None = None,
     baseline: Baseline = 0.0,
 ) -> Tensor:
-    """Shapley values by weighted least squares over coalitions of segments.
+    """What each segment adds to the output on average (Shapley values), by weighted least squares.
 
     Coalitions come in pairs with their complements (Covert and Lee, AISTATS 2021). A sample whose
     coalitions are no more than `samples` has all of them, weighted by the kernel, and so the exact values;
@@ -170,8 +171,9 @@ def sampled_values(game: Game, streams: Streams, permutations: int) -> Tensor:
     "shapley-sampling",
     aliases=("ShapleySampling", "SVS"),
     family="perturbations",
+    needs="forward",
     paper="Castro, Gomez and Tejada, Computers & Operations Research 2009",
-    cost="`permutations` forwards for each segment that differs from the baseline",
+    cost="`permutations` forwards for each active segment",
 )
 def shapley_sampling(
     model: nn.Module,
@@ -183,7 +185,7 @@ def shapley_sampling(
     size: int | None = None,
     baseline: Baseline = 0.0,
 ) -> Tensor:
-    """Shapley values as mean contributions over random orders of joining.
+    """What each segment adds to the output (Shapley values), averaged over random orders of joining.
 
     Every second order is the one before in reverse (antithetic, Mitchell et al., JMLR 2022). The
     contributions of one order telescope, so values add up to f(input) - f(baseline) exactly.
@@ -228,8 +230,9 @@ def exact_values(game: Game) -> Tensor:
     "exact-shapley",
     aliases=("ExactShapley",),
     family="perturbations",
+    needs="forward",
     paper="Shapley, Contributions to the Theory of Games 1953",
-    cost="2**n forwards for n segments that differ from the baseline",
+    cost="2**n forwards for n active segments",
 )
 def exact_shapley(
     model: nn.Module,
@@ -239,7 +242,13 @@ def exact_shapley(
     size: int | None = None,
     baseline: Baseline = 0.0,
 ) -> Tensor:
-    """Shapley values from all coalitions; for at most 16 segments that differ from the baseline.
+    """What each segment adds to the output (Shapley values), exactly, from all coalitions of segments.
+
+    ::
+
+        sum over S without i of |S|! (n - 1 - |S|)! / n! * (f(S + i) - f(S))
+
+    For at most 16 segments that differ from the baseline.
 
     Args:
         model: the network.
