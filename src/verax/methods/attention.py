@@ -44,7 +44,15 @@ def attn_lrp(
     return propagate(engine, model, inputs, targets, start="output")[0]
 
 
-@builtin("cp-lrp", aliases=("CP-LRP",), family="attention", paper="Ali et al., ICML 2022", cost=_COST)
+@builtin(
+    "cp-lrp",
+    aliases=("CP-LRP",),
+    family="attention",
+    paper="Ali et al., ICML 2022",
+    cost=_COST,
+    total="output",
+    slack="biases",
+)
 def cp_lrp(
     model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: float = 1e-6, gamma: float = 0.0
 ) -> Tensor:

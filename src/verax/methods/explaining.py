@@ -69,6 +69,14 @@ def check_targets(targets: object, samples: int, classes: int) -> Tensor:
     return found.to(torch.int64)
 
 
+def streams_of(method: Method, inputs: Tensor, ids: Tensor | None, seed: int) -> Streams:
+    """The random numbers that a method draws for each sample, by its id or by its values."""
+    numbers = content_ids(inputs) if ids is None else torch.as_tensor(ids).to(inputs.device)
+    if numbers.shape != (len(inputs),):
+        raise InvalidInput(f"ids must be {len(inputs)} whole numbers, one for each sample.")
+    return Streams.of(numbers, "explain", method.name, seed)
+
+
 @contextmanager
 def _protected(model: nn.Module, seed: int) -> Iterator[None]:
     """Eval mode, gradients of weights and global random numbers: all put back afterwards."""
@@ -195,10 +203,7 @@ def _explain(
     scores = outputs(model, x if targets is None else x[:1], batch_size)
     wanted = scores.argmax(1) if targets is None else targets
     y = check_targets(wanted, len(x), scores.shape[1]).to(x.device)
-    numbers = content_ids(x) if ids is None else torch.as_tensor(ids).to(x.device)
-    if numbers.shape != (len(x),):
-        raise InvalidInput(f"ids must be {len(x)} whole numbers, one for each sample.")
-    streams = Streams.of(numbers, "explain", chosen.name, seed)
+    streams = streams_of(chosen, x, ids, seed)
     known = None if truth is None else truth.map(lambda tensor: tensor.to(x.device))
     parts = []
     with _protected(model, key("global", chosen.name, seed) & 0x7FFFFFFFFFFFFFFF):

@@ -23,7 +23,9 @@ def _lrp(model: nn.Module, inputs: Tensor, targets: Tensor, composite: Composite
     return propagate(LRP(composite), model, inputs, targets, start="output")[0]
 
 
-@builtin("lrp-z", aliases=("LRP-z",), family="relevance", paper=_BACH, cost=_COST, total="output")
+@builtin(
+    "lrp-z", aliases=("LRP-z",), family="relevance", paper=_BACH, cost=_COST, total="output", slack="biases"
+)
 def lrp_z(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     """Relevance shared in proportion to each input's contribution."""
     return _lrp(
@@ -31,28 +33,57 @@ def lrp_z(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     )
 
 
-@builtin("lrp-epsilon", aliases=("LRP-eps",), family="relevance", paper=_BACH, cost=_COST, total="output")
+@builtin(
+    "lrp-epsilon",
+    aliases=("LRP-eps",),
+    family="relevance",
+    paper=_BACH,
+    cost=_COST,
+    total="output",
+    slack="biases",
+)
 def lrp_epsilon(model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: float = 1e-6) -> Tensor:
     """LRP-z with denominators moved away from zero by `epsilon` (the SMERF paper uses 1)."""
     rule = rules.epsilon(epsilon)
     return _lrp(model, inputs, targets, Composite(rule, rule))
 
 
-@builtin("lrp-gamma", family="relevance", paper=_OVERVIEW, cost="1 forward, 3 backwards", total="output")
+@builtin(
+    "lrp-gamma",
+    family="relevance",
+    paper=_OVERVIEW,
+    cost="1 forward, 3 backwards",
+    total="output",
+    slack="biases",
+)
 def lrp_gamma(model: nn.Module, inputs: Tensor, targets: Tensor, gamma: float = 0.25) -> Tensor:
     """LRP that favours positive contributions by a factor of 1 + `gamma`."""
     rule = rules.gamma(gamma)
     return _lrp(model, inputs, targets, Composite(rule, rule))
 
 
-@builtin("lrp-alpha1beta0", family="relevance", paper=_BACH, cost="1 forward, 2 backwards", total="output")
+@builtin(
+    "lrp-alpha1beta0",
+    family="relevance",
+    paper=_BACH,
+    cost="1 forward, 2 backwards",
+    total="output",
+    slack="biases",
+)
 def lrp_alpha1beta0(model: nn.Module, inputs: Tensor, targets: Tensor, bias: rules.Bias = "split") -> Tensor:
     """LRP through positive contributions alone."""
     rule = rules.alpha_beta(1, 0, bias=bias)
     return _lrp(model, inputs, targets, Composite(rule, rule))
 
 
-@builtin("lrp-alpha2beta1", family="relevance", paper=_BACH, cost="1 forward, 4 backwards", total="output")
+@builtin(
+    "lrp-alpha2beta1",
+    family="relevance",
+    paper=_BACH,
+    cost="1 forward, 4 backwards",
+    total="output",
+    slack="biases",
+)
 def lrp_alpha2beta1(model: nn.Module, inputs: Tensor, targets: Tensor, bias: rules.Bias = "split") -> Tensor:
     """LRP with positive contributions counted twice and negative ones once."""
     rule = rules.alpha_beta(2, 1, bias=bias)
@@ -72,6 +103,7 @@ def _preset(alpha: float, beta: float, epsilon: float, bias: rules.Bias) -> Comp
     paper=_OVERVIEW,
     cost="1 forward, 2 backwards",
     total="output",
+    slack="biases",
 )
 def lrp_a(
     model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: float = 1e-6, bias: rules.Bias = "split"
@@ -87,6 +119,7 @@ def lrp_a(
     paper=_OVERVIEW,
     cost="1 forward, 4 backwards",
     total="output",
+    slack="biases",
 )
 def lrp_b(
     model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: float = 1e-6, bias: rules.Bias = "split"

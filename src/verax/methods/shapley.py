@@ -112,6 +112,7 @@ def kernel_values(game: Game, streams: Streams, pairs: int) -> Tensor:
     family="perturbations",
     paper="Lundberg and Lee, NeurIPS 2017",
     cost="up to `samples` + 2 forwards",
+    total="change",
 )
 def kernel_shap(
     model: nn.Module,
@@ -172,6 +173,7 @@ def sampled_values(game: Game, streams: Streams, permutations: int) -> Tensor:
     family="perturbations",
     paper="Castro, Gomez and Tejada, Computers & Operations Research 2009",
     cost="`permutations` forwards for each segment that differs from the baseline",
+    total="change",
 )
 def shapley_sampling(
     model: nn.Module,
@@ -230,6 +232,7 @@ def exact_values(game: Game) -> Tensor:
     family="perturbations",
     paper="Shapley, Contributions to the Theory of Games 1953",
     cost="2**n forwards for n segments that differ from the baseline",
+    total="change",
 )
 def exact_shapley(
     model: nn.Module,
