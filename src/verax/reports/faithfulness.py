@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from verax.studies.runs import Run
 
 PROTOCOL = "faithfulness"
-_ODDS = 0.5  # from this rank correlation on, two orders are called alike
+_ALIKE = 0.5  # from this rank correlation on, two orders are called alike
 
 
 def sentence(found: pd.DataFrame, family: str) -> str:
@@ -25,16 +25,16 @@ def sentence(found: pd.DataFrame, family: str) -> str:
     if found.empty:
         return ""
     count, truth = int(found["methods"].iloc[0]), str(found["truth"].iloc[0])
-    metrics = {
-        "rank the methods much as the truth does": found["low"] >= _ODDS,
-        "rank them nearly the other way round": found["high"] < 0,
-        "cannot be relied on to tell which one is true": (found["low"] < _ODDS) & (found["high"] >= 0),
-    }
-    parts = [
-        f"{names([str(name) for name in found.loc[chosen, 'metric']])} {words}"
-        for words, chosen in metrics.items()
-        if chosen.any()
-    ]
+    stories = (
+        (found["low"] >= _ALIKE, "ranks", "rank", "the methods much as the truth does"),
+        (found["high"] < 0, "ranks", "rank", "them against the truth"),
+        ((found["low"] < _ALIKE) & (found["high"] >= 0), "does", "do", "not clearly agree with the truth"),
+    )
+    parts = []
+    for chosen, one, many, rest in stories:
+        who = [str(name) for name in found.loc[chosen, "metric"]]
+        if who:
+            parts.append(f"{names(who)} {one if len(who) == 1 else many} {rest}")
     return f"Of the {count} methods on {family} tasks, judged by {truth}: {'; '.join(parts)}."
 
 
