@@ -104,7 +104,7 @@ def complete(buckets: Buckets) -> Buckets:
     A method that failed somewhere cannot be ranked beside the others, and must not cost them a bucket.
     """
     scored = buckets.where(np.asarray((buckets.count > 0).any(axis=1)))
-    whole = np.asarray((scored.count == scored.count.max(axis=1, keepdims=True)).all(axis=0))
+    whole = np.asarray((scored.count == scored.count.max(axis=1, keepdims=True, initial=0)).all(axis=0))
     if not len(scored.index) or not whole.any():
         raise InvalidInput("No method has scores in every bucket, so none can be ranked.")
     return scored.only(whole)
