@@ -94,13 +94,15 @@ def faithfulness_scores(
     settings: Mapping[str, Any] | None = None,
     seed: int = 0,
 ) -> dict[str, Tensor]:
-    """All metrics of the faithfulness protocol for raw maps ``(N, C, H, W)``: name -> ``(N,)``.
+    """All metrics of the faithfulness protocol for raw maps ``(N, C or 1, H, W)``: name -> ``(N,)``.
 
     Deletion and insertion go through the pixels in 32 steps, flipping through patches of a grid; infidelity
     removes 64 random patches. Random numbers belong to the sample ids. Max-sensitivity has to explain again,
     and is NaN where `method` is not given.
     """
     x, low = cases.inputs, asking.BASELINE
+    known = maps if maps.shape == x.shape else None  # the method's own map, not one with its channels summed
+    maps = maps.expand_as(x) / (x.shape[1] // maps.shape[1])
     scores = {
         "deletion": faithfulness.deletion(model, x, targets, maps, baseline=low),
         "insertion": faithfulness.insertion(model, x, targets, maps, baseline=low),
@@ -129,7 +131,7 @@ def faithfulness_scores(
             method,
             samples=MOVES,
             bounded=True,
-            attributions=maps,
+            attributions=known,
             seed=seed,
             ids=cases.ids,
             truth=cases.truth,
@@ -188,8 +190,7 @@ def score(
         prepared = asking.prepare(attributions)
         there = cases.to(device_of(model))
         targets = there.targets if predictions is None else torch.as_tensor(predictions).to(there.targets)
-        raw = attributions.expand_as(cases.inputs) / (cases.inputs.shape[1] // attributions.shape[1])
-        scores = faithfulness_scores(raw, there, model, targets, method, settings, seed)
+        scores = faithfulness_scores(attributions, there, model, targets, method, settings, seed)
     else:
         prepared = _pictures(attributions, cases.group.to(attributions.device), transfer)
         scores = published_scores(prepared.values, cases.truth)
