@@ -209,3 +209,18 @@ assert "torch" not in sys.modules
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "certify" in done.stdout
+
+
+def test_faithfulness_has_a_table_and_broken_promises_a_warning(verax, tmp_path):
+    code, out, _ = verax(*SMALL, "--protocols", "sound,faithfulness", "--certify", "0", "--out", "here")
+    assert code == 0
+    assert "(faithfulness)" in out
+    assert "insertion" in out
+    assert "promised total" not in out
+    (tmp_path / "few.toml").write_text(
+        'name = "few"\ntasks = ["textbox/simple-fr"]\nsamples = 1\ncertify = 0\nprotocols = ["sound"]\n'
+        'methods = [{ name = "integrated-gradients", steps = 1, rule = "left" }]\n'
+    )
+    code, out, _ = verax("run", "few.toml", "--out", "there")
+    assert code == 0
+    assert "more steps would bring them closer" in " ".join(out.split())

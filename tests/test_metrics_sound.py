@@ -388,8 +388,12 @@ def test_metadata_is_complete_and_true(name):
     assert metric.paper
     assert metric.description.endswith(".")
     truth = scenes(7)
-    table = scoring.score(torch.rand(6, 16, 16), cases_of(truth), metric.protocol)
+    cases = cases_of(truth)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(cases.inputs[0].numel(), 2))
+    maps = torch.rand(6, 16, 16)
+    table = scoring.score(maps, cases, metric.protocol, model=model, method="input")
     values = table[name].dropna()
+    assert len(values) or metric.protocol != "faithfulness"
     assert values.between(*metric.bounds).all()
     if metric.protocol == "sound":
         best = scoring.score(truth.focus.double(), cases_of(truth))[name].dropna()

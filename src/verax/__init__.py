@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from verax.cases import Cases, Truth
     from verax.checks import check_method, check_metric
     from verax.methods import Method, explain, method
+    from verax.methods.completeness import completeness
     from verax.metrics.scoring import score
     from verax.networks.certificates import Certificate, certify
     from verax.networks.training import train
@@ -30,6 +31,7 @@ _WHERE = {
     "Method": "verax.methods",
     "explain": "verax.methods",
     "method": "verax.methods",
+    "completeness": "verax.methods.completeness",
     "score": "verax.metrics.scoring",
     "Certificate": "verax.networks.certificates",
     "certify": "verax.networks.certificates",
@@ -63,6 +65,7 @@ __all__ = [
     "certify",
     "check_method",
     "check_metric",
+    "completeness",
     "explain",
     "method",
     "run",

@@ -105,4 +105,4 @@ def content_ids(inputs: Tensor) -> Tensor:
         return values.add_(_GOLDEN).mul_(position).sum(1)
 
     # in parts: whole numbers of 64 bits take twice the memory of the inputs
-    return _mix_(torch.cat([total(some) for some in rows.split(max(1, 2**22 // rows.shape[1]))]))
+    return _mix_(torch.cat([total(some) for some in torch.split(rows, max(1, 2**22 // rows.shape[1]))]))

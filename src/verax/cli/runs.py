@@ -38,7 +38,7 @@ def run(
     tasks: Annotated[str | None, typer.Option(help="Only these tasks: a,b,c.")] = None,
     networks: Annotated[str | None, typer.Option(help="Only these networks: a,b.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Training seeds of the networks: 0,1,2.")] = None,
-    protocols: Annotated[str | None, typer.Option(help="sound, published, or sound,published.")] = None,
+    protocols: Annotated[str | None, typer.Option(help="Some of sound,published,faithfulness.")] = None,
     samples: Annotated[int | None, typer.Option(help="Images in each bucket.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the images and of random methods.")] = None,
     certify: Annotated[
@@ -124,8 +124,42 @@ def _table(title: str, board: pd.DataFrame) -> Table:
     return table
 
 
+def _show_faithfulness(run: Run) -> None:
+    """Print the means of every faithfulness metric, and how far they rank as the truth does."""
+    from verax.metrics import METRICS
+    from verax.metrics.scoring import metric_names
+    from verax.reports import faithfulness
+
+    metrics = metric_names("faithfulness")
+    for family in dict.fromkeys(run.families.values()):
+        try:
+            boards = [
+                run.leaderboard("faithfulness", metric, family).set_index("method") for metric in metrics
+            ]
+            agreed = run.agreement(family)
+        except VeraxError as error:
+            console.print(f"[red]{escape(family)}: {escape(str(error))}[/red]")
+            continue
+        title = f"{run.manifest['study']['name']}: {family} reasonings (faithfulness)"
+        table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+        table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
+        for metric in metrics:
+            better = "higher" if METRICS.get(metric).higher_is_better else "lower"
+            table.add_column(f"{metric}\n({better})", justify="right")
+        for method in boards[0].index:
+            values = [board["value"].get(method, float("nan")) for board in boards]
+            cells = ["–" if value != value else f"{value:.2f}" for value in values]
+            unranked = boards[0]["rank"].isna()[method]
+            table.add_row(escape(str(method)), *cells, style="dim" if unranked else "")
+        console.print(table)
+        if len(agreed):
+            console.print(escape(faithfulness.sentence(agreed, family)), style="dim")
+
+
 def show(run: Run) -> None:
     """Print the leaderboards of a run, and what was left out."""
+    from verax.reports import promises
+
     manifest = run.manifest
     if "sound" in manifest["study"]["protocols"]:
         for family in dict.fromkeys(run.families.values()):
@@ -142,6 +176,8 @@ def show(run: Run) -> None:
             "never looks at the network, 1 is the truth. Dim rows are controls and the oracle.",
             style="dim",
         )
+    if "faithfulness" in manifest["study"]["protocols"]:
+        _show_faithfulness(run)
     passed = sum(bool(c["passed"]) for c in manifest["certificates"])
     count = len(manifest["certificates"])
     wrong = {unit["name"].partition(":")[0]: unit["wrong"] for unit in manifest["units"] if "wrong" in unit}
@@ -154,5 +190,7 @@ def show(run: Run) -> None:
     if passed < count:
         names = ", ".join(c["task"] for c in manifest["certificates"] if not c["passed"])
         console.print(f"[bold red]Not certified, so their truth is in doubt: {escape(names)}[/bold red]")
+    for sentence in promises.alarms(manifest):
+        console.print(f"[yellow]{escape(sentence)}[/yellow]", soft_wrap=True)
     for failure in manifest["failures"]:
         console.print(f"[red]{escape(failure['unit'])}: {escape(failure['reason'])}[/red]", soft_wrap=True)

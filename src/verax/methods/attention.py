@@ -61,6 +61,8 @@ def attn_lrp(
     needs="rules",
     paper="Ali et al., ICML 2022",
     cost=_COST,
+    total="output",
+    slack="biases",
 )
 def cp_lrp(
     model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: float = 1e-6, gamma: float = 0.0

@@ -14,10 +14,25 @@ from typing import Any, Literal, TypeVar
 
 from torch import Tensor
 
+from verax.engine.gradients import Points
 from verax.errors import InvalidParameter, suggestion
 from verax.registry import Registry
+from verax.seeding import Streams
 
 Function = Callable[..., Tensor]
+Starts = Callable[[Tensor, Streams, Mapping[str, Any]], tuple[Points, int]]
+"""(inputs, streams, parameters) -> the baselines of each sample, and how many each one has."""
+
+Slack = Literal["rounding", "steps", "draws", "path", "biases"]
+SLACKS: dict[Slack, str] = {
+    "rounding": "exact but for rounding",
+    "steps": "approached with more steps",
+    "draws": "met on average over random draws",
+    "path": "nearly met: kinks of the network on the path keep a part",
+    "biases": "shared with biases and stabilisers, which keep a part by design",
+}
+"""How firm a promise is: why a map may miss its total although the method is computed as it should be."""
+
 F = TypeVar("F", bound=Function)
 
 SPECIAL = ("streams", "truth")
@@ -77,6 +92,8 @@ class Method:
         inputs: what it can explain (`INPUTS`).
         transfer: how the `published` protocol turns its maps into pictures (facts of the SMERF code).
         total: what a map promises to add up to: the output, or its change from the baseline.
+        starts: for a change, what it is counted from, where that is not one `baseline`; see `Starts`.
+        slack: what may come between a map and its total, one of `SLACKS`.
         version: raise it when the maps change; results of own methods without a version are never reused.
         builtin: part of this package.
         parameters: its own parameters and their defaults.
@@ -93,6 +110,8 @@ class Method:
     inputs: Input = "any"
     transfer: str = "heat"
     total: Total | None = None
+    starts: Starts | None = None
+    slack: Slack = "rounding"
     version: str | None = None
     builtin: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)

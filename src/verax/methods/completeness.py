@@ -1,7 +1,8 @@
 """Does a map add up to what its method promises?
 
-Integrated gradients and DeepLIFT promise the change of the output from the baseline, LRP the output itself.
-The gap is the cheapest alarm there is: attribution code that is silently wrong rarely adds up.
+Integrated gradients, DeepLIFT and Shapley values promise the change of the output from their baselines, LRP
+the output itself. The gap is the cheapest alarm there is: attribution code that is silently wrong rarely adds
+up. Not every gap is a fault: `Method.slack` says what may come between a map and its total.
 """
 
 from __future__ import annotations
@@ -13,25 +14,64 @@ import torch
 from torch import Tensor, nn
 
 from verax.engine.baselines import baseline_of
-from verax.methods.base import Method
-from verax.networks.inference import outputs
+from verax.engine.batching import blocks, rows_within_budget, with_halving
+from verax.engine.gradients import Points
+from verax.engine.outputs import explained
+from verax.errors import InvalidInput, InvalidParameter
+from verax.methods.base import Function, Method
+from verax.methods.explaining import as_method, check_inputs, check_targets, streams_of
+from verax.networks.inference import device_of, dtype_of, outputs
+from verax.seeding import Streams
+
+
+def _starts(
+    method: Method, inputs: Tensor, streams: Streams, settings: Mapping[str, Any]
+) -> tuple[Points, int]:
+    """The baselines that a change is counted from, the same ones that the method drew."""
+    if method.starts is not None:
+        return method.starts(inputs, streams, settings)
+    only = baseline_of(settings.get("baseline", 0.0), inputs, streams)[:, None]
+    return lambda some, part: only[some, part], 1
 
 
 def promised_total(
-    method: Method, model: nn.Module, inputs: Tensor, targets: Tensor, settings: Mapping[str, Any]
+    method: Method,
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    settings: Mapping[str, Any],
+    streams: Streams,
 ) -> Tensor | None:
-    """What each map should add up to ``(N,)``; None for methods that promise nothing."""
+    """What each map should add up to, float64 ``(N,)``; None for methods that promise nothing.
+
+    Args:
+        method: whose promise it is.
+        model: the network; its chosen output is what counts.
+        inputs: ``(N, ...)``, on the device and in the precision of the network.
+        targets: ``(N,)``.
+        settings: all parameters of the method.
+        streams: the random numbers that the method drew.
+    """
     if method.total is None:
         return None
 
-    def chosen(x: Tensor) -> Tensor:
-        found = outputs(model, x)
-        return found.gather(1, targets.to(found.device)[:, None])[:, 0].double()
+    def chosen(x: Tensor, y: Tensor) -> Tensor:
+        return outputs(model, x).gather(1, y[:, None])[:, 0].double()
 
-    total = chosen(inputs)
-    if method.total == "change":
-        total = total - chosen(baseline_of(settings.get("baseline", 0.0), inputs))
-    return total
+    total = chosen(inputs, targets)
+    if method.total == "output":
+        return total
+    start, count = _starts(method, inputs, streams, settings)
+
+    def mean(rows: int) -> Tensor:
+        found = torch.zeros_like(total)
+        for some, part in blocks(len(inputs), count, rows):
+            low = start(some, part)
+            y = targets[some].repeat_interleave(low.shape[1])
+            found[some] += chosen(low.flatten(0, 1), y).reshape(low.shape[:2]).sum(1) / count
+        return found
+
+    return total - with_halving(mean, rows_within_budget(inputs[0]))
 
 
 def completeness_error(
@@ -41,13 +81,63 @@ def completeness_error(
     targets: Tensor,
     maps: Tensor,
     settings: Mapping[str, Any],
+    *,
+    seed: int = 0,
+    ids: Tensor | None = None,
 ) -> Tensor | None:
     """How far each map is from its promised total, relative to that total ``(N,)``; None without a promise.
 
     A total of zero (an empty picture) is compared with 1, so that the error stays a number.
     """
-    total = promised_total(method, model, inputs, targets, settings)
+    x = inputs.detach().to(device_of(model), dtype_of(model, inputs.dtype))
+    streams = streams_of(method, x, ids, seed)
+    total = promised_total(method, model, x, targets.to(x.device), settings, streams)
     if total is None:
         return None
-    gap = (maps.double().flatten(1).sum(1).to(total.device) - total).abs()
+    gap = (maps.detach().double().flatten(1).sum(1).to(total.device) - total).abs()
     return gap / torch.where(total == 0, 1.0, total.abs())
+
+
+def completeness(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    maps: Tensor,
+    method: str | Method | Function,
+    *,
+    seed: int = 0,
+    ids: Tensor | None = None,
+    output: str = "logit",
+    settings: Mapping[str, Any] | None = None,
+    **parameters: Any,
+) -> Tensor:
+    """How far each map is from the total that its method promises, relative to that total: float64 ``(N,)``.
+
+    Give what `verax.explain` was given, so that random references are drawn alike. ``method.slack`` says
+    whether a gap is an alarm: DeepLIFT is exact, integrated gradients need enough steps, and in LRP biases
+    and epsilon keep a part by design.
+
+    Args:
+        model: the network.
+        inputs: ``(N, ...)``.
+        targets: the explained output of each sample.
+        maps: attributions, shape of `inputs`.
+        method: the method that made them; one that promises no total is refused.
+        seed: of the methods that draw random numbers.
+        ids: which random stream each sample has (default: made from its values).
+        output: what was explained: "logit", "probability", "log-probability" or "margin".
+        settings: the method's own parameters as a mapping, for those whose names are taken here.
+        **parameters: the method's own parameters.
+    """
+    chosen = as_method(method)
+    values = chosen.settings({**parameters, **(settings or {})})
+    x = check_inputs(inputs)
+    if maps.shape != x.shape:
+        got, want = tuple(maps.shape), tuple(x.shape)
+        raise InvalidInput(f"Maps of shape {got} do not fit inputs of shape {want}.")
+    asked = explained(model, output)
+    y = check_targets(targets, len(x), outputs(asked, x[:1]).shape[1])
+    gap = completeness_error(chosen, asked, x, y, maps, values, seed=seed, ids=ids)
+    if gap is None:
+        raise InvalidParameter(f"Method {chosen.name!r} promises no total that its maps could miss.")
+    return gap

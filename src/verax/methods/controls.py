@@ -16,13 +16,26 @@ from verax.methods.base import builtin
 from verax.seeding import Streams
 
 CONTROLS = ("input", "edge", "centre", "random")
-"""The controls that skill is measured against."""
+"""The controls that skill is measured against, rows of every study."""
+
+CONSTANT = "constant"
+"""A control that a study may name, which has no rank either.
+
+It is exactly chance, which `random` stands for already and which normalised scores count from: as a row of
+every study it would say nothing new, and skill, which looks for the best control, would not change.
+"""
 
 
 @builtin("random", family="controls", needs="nothing", cost="none", transfer="inverse")
 def random(model: nn.Module, inputs: Tensor, targets: Tensor, streams: Streams) -> Tensor:
     """Uniform random numbers: what any method must beat."""
     return streams.uniform("random", *inputs.shape[1:]).to(inputs)
+
+
+@builtin(CONSTANT, family="controls", needs="nothing", cost="none", transfer="plain")
+def constant(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Ones everywhere: a map that says nothing, which scores exactly like chance."""
+    return torch.ones_like(inputs)
 
 
 @builtin(

@@ -69,6 +69,14 @@ def check_targets(targets: object, samples: int, classes: int) -> Tensor:
     return found.to(torch.int64)
 
 
+def streams_of(method: Method, inputs: Tensor, ids: Tensor | None, seed: int) -> Streams:
+    """The random numbers that a method draws for each sample, by its id or by its values."""
+    numbers = content_ids(inputs) if ids is None else torch.as_tensor(ids).to(inputs.device)
+    if numbers.shape != (len(inputs),):
+        raise InvalidInput(f"ids must be {len(inputs)} whole numbers, one for each sample.")
+    return Streams.of(numbers, "explain", method.name, seed)
+
+
 @contextmanager
 def _numpy_seeded(seed: int) -> Iterator[None]:
     """Other libraries draw from NumPy's global stream: seeded here, and put back afterwards."""
@@ -212,20 +220,14 @@ def _explain(
     wanted = scores.argmax(1) if targets is None else targets
     y = check_targets(wanted, len(x), scores.shape[1]).to(x.device)
     drawing = "streams" in chosen.special
-    if ids is None:
-        numbers = content_ids(x) if drawing else torch.arange(len(x), device=x.device)
-    else:
-        numbers = torch.as_tensor(ids).to(x.device)
-    if numbers.shape != (len(x),):
-        raise InvalidInput(f"ids must be {len(x)} whole numbers, one for each sample.")
-    streams = Streams.of(numbers, "explain", chosen.name, seed)
+    streams = streams_of(chosen, x, ids, seed) if drawing or ids is not None else None
     known = None if truth is None else truth.map(lambda tensor: tensor.to(x.device))
     maps = torch.empty_like(x, dtype=torch.float32)
     with _protected(model, key("global", chosen.name, seed) & 0x7FFFFFFFFFFFFFFF):
         for first in range(0, len(x), batch_size):
             part = slice(first, first + batch_size)
             keywords = dict(settings)
-            if drawing:
+            if drawing and streams is not None:
                 keywords["streams"] = streams[part]
             if "truth" in chosen.special:
                 keywords["truth"] = None if known is None else known[part]

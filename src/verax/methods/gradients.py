@@ -223,6 +223,7 @@ def quadrature(rule: str, steps: int) -> tuple[np.ndarray, np.ndarray]:
     paper="Sundararajan, Taly and Yan, ICML 2017",
     cost="`steps` forwards and backwards",
     total="change",
+    slack="steps",
 )
 def integrated_gradients(
     model: nn.Module,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -13,6 +16,20 @@ from verax.methods.base import builtin
 from verax.seeding import Streams
 
 
+def _drawn(inputs: Tensor, streams: Streams, settings: Mapping[str, Any]) -> tuple[engine.Points, int]:
+    """The random baselines of Gradient SHAP, and how many there are."""
+    references, samples = settings["references"], settings["samples"]
+    if references is None:
+        made = noisy_baselines(settings["baseline"], inputs, streams, samples, settings["noise"])
+        return made, samples
+    known = check_references(references, inputs)
+
+    def drawn(some: slice, part: slice) -> Tensor:
+        return known[streams[some].integers("reference", len(known), samples)[:, part]]
+
+    return drawn, samples
+
+
 @builtin(
     "gradient-shap",
     aliases=("GradientSHAP", "expected-gradients"),
@@ -20,6 +37,9 @@ from verax.seeding import Streams
     needs="gradient",
     paper="Erion et al., Nature Machine Intelligence 2021; Lundberg and Lee, NeurIPS 2017",
     cost="`samples` forwards and backwards",
+    total="change",
+    starts=_drawn,
+    slack="draws",
 )
 def gradient_shap(
     model: nn.Module,
@@ -49,21 +69,28 @@ def gradient_shap(
     """
     if samples < 1 or noise < 0:
         raise InvalidParameter("Gradient SHAP needs at least one sample and noise of at least 0.")
-    made = noisy_baselines(baseline, inputs, streams, samples, noise)
-    known = None if references is None else check_references(references, inputs)
+    settings = {"samples": samples, "references": references, "baseline": baseline, "noise": noise}
+    starts, _ = _drawn(inputs, streams, settings)
 
     def visit(some: slice, part: slice) -> Tensor:
-        own = streams[some]
-        if known is None:
-            start = made(some, part)
-        else:
-            start = known[own.integers("reference", len(known), samples)[:, part]]
-        along = own.uniform("place", samples)[:, part].to(inputs)
+        start = starts(some, part)
+        along = streams[some].uniform("place", samples)[:, part].to(inputs)
         away = inputs[some, None] - start
         points = start + away * along.reshape(*along.shape, *[1] * (inputs.ndim - 1))
         return (away * engine.gradients_at(model, points, targets[some])).sum(1) / samples
 
     return accumulate(inputs, samples, visit, rows_within_budget(inputs[0]))
+
+
+def _widest(inputs: Tensor, width: float | None) -> float:
+    """The strongest blur: a quarter of the shorter side unless it is given."""
+    return min(inputs.shape[2:]) / 4 if width is None else width
+
+
+def _blurred(inputs: Tensor, streams: Streams, settings: Mapping[str, Any]) -> tuple[engine.Points, int]:
+    """Where the path of blurred pictures begins."""
+    widths = torch.tensor([_widest(inputs, settings["width"])], dtype=torch.float64)
+    return lambda some, part: scale_space(inputs[some], widths[part]), 1
 
 
 @builtin(
@@ -74,6 +101,9 @@ def gradient_shap(
     inputs="pictures",
     paper="Xu, Venugopalan and Sundararajan, CVPR 2020",
     cost="`steps` forwards and backwards",
+    total="change",
+    starts=_blurred,
+    slack="steps",
 )
 def blur_ig(
     model: nn.Module, inputs: Tensor, targets: Tensor, steps: int = 32, width: float | None = None
@@ -95,8 +125,7 @@ def blur_ig(
         raise InvalidParameter("Blur integrated gradients need at least one step and a width above 0.")
     if inputs.ndim != 4:
         raise InvalidInput(f"Blurring needs pictures (N, C, H, W), not shape {tuple(inputs.shape)}.")
-    widest = min(inputs.shape[2:]) / 4 if width is None else width
-    widths = widest * torch.linspace(1, 0, steps + 1, dtype=torch.float64) ** 2
+    widths = _widest(inputs, width) * torch.linspace(1, 0, steps + 1, dtype=torch.float64) ** 2
 
     def visit(some: slice, part: slice) -> Tensor:
         path = scale_space(inputs[some], widths[part.start : part.stop + 1])
@@ -148,6 +177,8 @@ def _advance(
     needs="gradient",
     paper="Kapishnikov et al., CVPR 2021",
     cost="`steps` forwards and backwards",
+    total="change",
+    slack="path",
 )
 def guided_ig(
     model: nn.Module,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from torch import Tensor, nn
 
 from verax.engine.baselines import Baseline, baseline_of, check_references, noisy_baselines
@@ -71,6 +74,18 @@ def _shared(references: Tensor, inputs: Tensor) -> Points:
     return lambda some, part: references[None, part].expand(len(inputs[some]), *[-1] * inputs.ndim)
 
 
+def _references(inputs: Tensor, streams: Streams, settings: Mapping[str, Any]) -> tuple[Points, int]:
+    """The references of Deep SHAP, given or drawn, and how many there are."""
+    references, noise = settings["references"], settings["noise"]
+    if isinstance(references, Tensor):
+        return _shared(check_references(references, inputs), inputs), len(references)
+    if not isinstance(references, int) or isinstance(references, bool) or references < 1 or not noise >= 0:
+        raise InvalidParameter(
+            "Deep SHAP needs references as a tensor or a whole number from 1, and noise of at least 0."
+        )
+    return noisy_baselines(settings["baseline"], inputs, streams, references, noise), references
+
+
 @builtin(
     "deep-shap",
     aliases=("D-SHAP", "DeepSHAP", "deep-lift-shap"),
@@ -79,6 +94,8 @@ def _shared(references: Tensor, inputs: Tensor) -> Points:
     paper="Lundberg and Lee, NeurIPS 2017; Chen, Lundberg and Lee, Nature Communications 2022",
     cost="2 forwards, 1 backward for each reference",
     transfer="shap",
+    total="change",
+    starts=_references,
 )
 def deep_shap(
     model: nn.Module,
@@ -102,16 +119,9 @@ def deep_shap(
         baseline: what references are made from.
         noise: standard deviation of the noise around `baseline`, in units of the input.
     """
-    if isinstance(references, Tensor):
-        start = _shared(check_references(references, inputs), inputs)
-        count = len(references)
-    elif isinstance(references, int) and not isinstance(references, bool) and references >= 1 and noise >= 0:
-        start = noisy_baselines(baseline, inputs, streams, references, noise)
-        count = references
-    else:
-        raise InvalidParameter(
-            "Deep SHAP needs references as a tensor or a whole number from 1, and noise of at least 0."
-        )
+    start, count = _references(
+        inputs, streams, {"references": references, "baseline": baseline, "noise": noise}
+    )
 
     def visit(some: slice, part: slice) -> Tensor:
         low = start(some, part)

@@ -24,7 +24,14 @@ def _lrp(model: nn.Module, inputs: Tensor, targets: Tensor, composite: Composite
 
 
 @builtin(
-    "lrp-z", aliases=("LRP-z",), family="relevance", needs="rules", paper=_BACH, cost=_COST, total="output"
+    "lrp-z",
+    aliases=("LRP-z",),
+    family="relevance",
+    needs="rules",
+    paper=_BACH,
+    cost=_COST,
+    total="output",
+    slack="biases",
 )
 def lrp_z(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     """The output handed back layer by layer, to each input in proportion to what it contributed.
@@ -46,6 +53,7 @@ def lrp_z(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     paper=_BACH,
     cost=_COST,
     total="output",
+    slack="biases",
 )
 def lrp_epsilon(model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: float = 1e-6) -> Tensor:
     """LRP-z with denominators kept away from zero, which takes the noise out of weak contributions.
@@ -73,6 +81,7 @@ def lrp_epsilon(model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: floa
     paper=_OVERVIEW,
     cost="1 forward, 3 backwards",
     total="output",
+    slack="biases",
 )
 def lrp_gamma(model: nn.Module, inputs: Tensor, targets: Tensor, gamma: float = 0.25) -> Tensor:
     """LRP that favours what speaks for the output over what speaks against it.
@@ -98,6 +107,7 @@ def lrp_gamma(model: nn.Module, inputs: Tensor, targets: Tensor, gamma: float = 
     paper=_BACH,
     cost="1 forward, 2 backwards",
     total="output",
+    slack="biases",
 )
 def lrp_alpha1beta0(model: nn.Module, inputs: Tensor, targets: Tensor, bias: rules.Bias = "split") -> Tensor:
     """LRP that follows only what speaks for the output.
@@ -124,6 +134,7 @@ def lrp_alpha1beta0(model: nn.Module, inputs: Tensor, targets: Tensor, bias: rul
     paper=_BACH,
     cost="1 forward, 4 backwards",
     total="output",
+    slack="biases",
 )
 def lrp_alpha2beta1(model: nn.Module, inputs: Tensor, targets: Tensor, bias: rules.Bias = "split") -> Tensor:
     """LRP that counts what speaks for the output twice and what speaks against it once.
@@ -158,6 +169,7 @@ def _preset(alpha: float, beta: float, epsilon: float, bias: rules.Bias) -> Comp
     paper=_OVERVIEW,
     cost="1 forward, 2 backwards",
     total="output",
+    slack="biases",
 )
 def lrp_a(
     model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: float = 1e-6, bias: rules.Bias = "split"
@@ -186,6 +198,7 @@ def lrp_a(
     paper=_OVERVIEW,
     cost="1 forward, 4 backwards",
     total="output",
+    slack="biases",
 )
 def lrp_b(
     model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: float = 1e-6, bias: rules.Bias = "split"

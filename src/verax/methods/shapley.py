@@ -113,6 +113,7 @@ def kernel_values(game: Game, streams: Streams, pairs: int) -> Tensor:
     needs="forward",
     paper="Lundberg and Lee, NeurIPS 2017",
     cost="up to `samples` + 2 forwards",
+    total="change",
 )
 def kernel_shap(
     model: nn.Module,
@@ -174,6 +175,7 @@ def sampled_values(game: Game, streams: Streams, permutations: int) -> Tensor:
     needs="forward",
     paper="Castro, Gomez and Tejada, Computers & Operations Research 2009",
     cost="`permutations` forwards for each active segment",
+    total="change",
 )
 def shapley_sampling(
     model: nn.Module,
@@ -233,6 +235,7 @@ def exact_values(game: Game) -> Tensor:
     needs="forward",
     paper="Shapley, Contributions to the Theory of Games 1953",
     cost="2**n forwards for n active segments",
+    total="change",
 )
 def exact_shapley(
     model: nn.Module,

@@ -1,4 +1,4 @@
-"""Metrics: a map and the truth in, one score for each sample out."""
+"""Metrics: a map and the truth (or the network) in, one score for each sample out."""
 
 from __future__ import annotations
 
@@ -35,6 +35,9 @@ NORMALISED = "/normalised"
 _ARRAS = "Arras, Osman and Samek, Information Fusion 2022"
 _ZHANG = "Zhang et al., IJCV 2018"
 _KIM = "Kim, Plumb and Talwalkar, ICML 2022"
+_PETSIUK = "Petsiuk, Das and Saenko, BMVC 2018"
+_SAMEK = "Samek et al., IEEE TNNLS 2017"
+_YEH = "Yeh et al., NeurIPS 2019"
 _UNIT = (0.0, 1.0)
 
 _SOUND = (
@@ -57,6 +60,43 @@ _PUBLISHED = (
     Metric("pmafl", "Mean attribution of a pixel in the focus boxes.", True, _UNIT, "published", _KIM),
     Metric("smafl", "Mean attribution of a pixel in the avoid boxes.", False, _UNIT, "published", _KIM),
 )
+_FAITHFULNESS = (
+    Metric(
+        "deletion", "Mean probability while the strongest pixels go.", False, _UNIT, "faithfulness", _PETSIUK
+    ),
+    Metric(
+        "insertion",
+        "Mean probability while the strongest pixels come.",
+        True,
+        _UNIT,
+        "faithfulness",
+        _PETSIUK,
+    ),
+    Metric(
+        "pixel-flipping",
+        "Mean fall of the logit while the strongest patches go.",
+        True,
+        (-math.inf, math.inf),
+        "faithfulness",
+        _SAMEK,
+    ),
+    Metric(
+        "infidelity",
+        "Squared error of the map, scaled, as a prediction of what removed patches do.",
+        False,
+        (0.0, math.inf),
+        "faithfulness",
+        _YEH,
+    ),
+    Metric(
+        "max-sensitivity",
+        "How far the map moves, relative to its size, when the input moves a little.",
+        False,
+        (0.0, 2.0),
+        "faithfulness",
+        _YEH,
+    ),
+)
 
 
 def _normalised(metric: Metric) -> Metric:
@@ -70,5 +110,5 @@ def _normalised(metric: Metric) -> Metric:
 
 
 METRICS: Registry[Metric] = Registry("metric")
-for _metric in (*_SOUND, *map(_normalised, _SOUND), *_PUBLISHED):
+for _metric in (*_SOUND, *map(_normalised, _SOUND), *_PUBLISHED, *_FAITHFULNESS):
     METRICS.register(_metric.name, _metric)

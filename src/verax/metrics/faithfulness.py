@@ -286,12 +286,16 @@ def infidelity(
                 repeat = ids.shape[1]
                 x, low, y = (t[some].repeat_interleave(repeat, 0) for t in (inputs, filling, targets))
                 step = perturbations(Streams(ids.flatten(), streams.seed), x, low)
-                fall = select(asked(inputs[some]), targets[some]).repeat_interleave(repeat) - select(
-                    asked(x - step), y
-                )
+                fall = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+                moved = (
+                    step.flatten(1).any(1).nonzero()[:, 0]
+                )  # a black patch of a black background costs nothing
+                if len(moved):
+                    whole = select(asked(inputs[some]), targets[some]).repeat_interleave(repeat)
+                    fall[moved] = (whole[moved] - select(asked((x - step)[moved]), y[moved])).to(fall)
                 kept = step.to(torch.float64).reshape(*ids.shape, -1) @ maps[some].flatten(1)[..., None]
                 table[0, some, part] = kept[..., 0]
-                table[1, some, part] = fall.to(torch.float64).reshape(ids.shape)
+                table[1, some, part] = fall.reshape(ids.shape)
         return table.clone()
 
     with _measured(model):
@@ -312,6 +316,8 @@ def max_sensitivity(
     samples: int = 10,
     radius: float = 0.02,
     relative: bool = True,
+    bounded: bool = False,
+    attributions: Tensor | None = None,
     seed: int = 0,
     ids: Tensor | None = None,
     **parameters: Any,
@@ -330,9 +336,12 @@ def max_sensitivity(
         samples: moved inputs for each sample.
         radius: in units of the input.
         relative: divide by the norm of map(x); a map of zeros gives 0 if it never moves, else infinity.
+        bounded: divide by the larger norm of the two maps instead, so that the result lies between 0 and 2:
+            1 for a map that appears out of nothing, and 2, the worst, for maps that are not finite.
+        attributions: map(x), where it is known; the method must have had the same seed and ids.
         seed: of the moves and of the method.
         ids: which random stream each sample has (default: made from its values).
-        **parameters: the method's own.
+        **parameters: the method's own, and what else `explain` takes.
     """
     whole(samples, 1, "Max-sensitivity needs at least 1 sample")
     if not radius >= 0:
@@ -344,12 +353,17 @@ def max_sensitivity(
         found = explain(model, x, targets, method, seed=seed, ids=known, **parameters)
         return found.to(torch.float64).flatten(1)
 
-    still = maps(inputs)
+    still = maps(inputs) if attributions is None else attributions.to(inputs.device, torch.float64).flatten(1)
+    size = still.norm(dim=1)
     farthest = torch.zeros(len(inputs), dtype=torch.float64, device=inputs.device)
     for draw in range(samples):
         move = radius * (2 * streams.uniform(("move", draw), *inputs.shape[1:]) - 1)
+        there = maps(inputs + move.to(inputs))
+        gap = (there - still).norm(dim=1)
+        if bounded:
+            gap = torch.where(gap == 0, 0.0, gap / torch.maximum(size, there.norm(dim=1))).nan_to_num(2.0)
         # NaN passes through a maximum, so a broken map shows
-        farthest = torch.maximum(farthest, (maps(inputs + move.to(inputs)) - still).norm(dim=1))
-    if not relative:
+        farthest = torch.maximum(farthest, gap)
+    if bounded or not relative:
         return farthest
-    return torch.where(farthest == 0, 0.0, farthest / still.norm(dim=1))
+    return torch.where(farthest == 0, 0.0, farthest / size)

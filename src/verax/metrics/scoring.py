@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from verax.cases import Cases, Role, Truth
 from verax.errors import InvalidInput
-from verax.metrics import METRICS, NORMALISED, focus, overlap, pointing, published, ranks
+from verax.metrics import METRICS, NORMALISED, faithfulness, focus, overlap, pointing, published, ranks
+from verax.networks.inference import device_of
 from verax.protocols import PROTOCOLS, Prepared, sound
+from verax.protocols import faithfulness as asking
 from verax.protocols import published as pictures
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from verax.methods import Method
+    from verax.methods.base import Function
+
+MOVES = 2
+"""Moved inputs in max-sensitivity, each of which explains every sample again. Two are enough: a move has
+thousands of components, so that one is much like another."""
+
+PATCH = 8
+"""Side of what pixel flipping and infidelity remove; Samek et al. flip regions of 9 x 9."""
 
 
 def metric_names(protocol: str) -> list[str]:
@@ -73,6 +85,61 @@ def published_scores(values: Tensor, truth: Truth) -> dict[str, Tensor]:
     }
 
 
+def faithfulness_scores(
+    maps: Tensor,
+    cases: Cases,
+    model: nn.Module,
+    targets: Tensor,
+    method: str | Method | Function | None = None,
+    settings: Mapping[str, Any] | None = None,
+    seed: int = 0,
+) -> dict[str, Tensor]:
+    """All metrics of the faithfulness protocol for raw maps ``(N, C or 1, H, W)``: name -> ``(N,)``.
+
+    Deletion and insertion go through the pixels in 32 steps, flipping through patches of a grid; infidelity
+    removes 64 random patches. Random numbers belong to the sample ids. Max-sensitivity has to explain again,
+    and is NaN where `method` is not given.
+    """
+    x, low = cases.inputs, asking.BASELINE
+    known = maps if maps.shape == x.shape else None  # the method's own map, not one with its channels summed
+    maps = maps.expand_as(x) / (x.shape[1] // maps.shape[1])
+    scores = {
+        "deletion": faithfulness.deletion(model, x, targets, maps, baseline=low),
+        "insertion": faithfulness.insertion(model, x, targets, maps, baseline=low),
+        "pixel-flipping": faithfulness.perturbation_area(
+            faithfulness.pixel_flipping(model, x, targets, maps, baseline=low, region=PATCH)
+        ),
+        "infidelity": faithfulness.infidelity(
+            model,
+            x,
+            targets,
+            maps,
+            perturbation="square",
+            square=PATCH,
+            baseline=low,
+            scaled=True,
+            seed=seed,
+            ids=cases.ids,
+        ),
+        "max-sensitivity": torch.full((len(x),), torch.nan),
+    }
+    if method is not None:
+        scores["max-sensitivity"] = faithfulness.max_sensitivity(
+            model,
+            x,
+            targets,
+            method,
+            samples=MOVES,
+            bounded=True,
+            attributions=known,
+            seed=seed,
+            ids=cases.ids,
+            truth=cases.truth,
+            settings=settings,
+        )
+    return scores
+
+
 def score(
     maps: Tensor | NDArray[np.generic],
     cases: Cases,
@@ -81,20 +148,30 @@ def score(
     predictions: Tensor | NDArray[np.generic] | Sequence[int] | None = None,
     transfer: str = "heat",
     sign: str = "magnitude",
+    model: nn.Module | None = None,
+    method: str | Method | Function | None = None,
+    settings: Mapping[str, Any] | None = None,
+    seed: int = 0,
 ) -> pd.DataFrame:
-    """Score raw attributions against the truth.
+    """Score raw attributions against the truth, or, under "faithfulness", by asking the network.
 
     Args:
         maps: attributions with the shape of ``cases.inputs``, or ``(N, H, W)``. NaN and infinity are allowed:
             such a map is degenerate and gets its defined score.
         cases: the cases that were explained.
-        protocol: "sound" or "published".
-        predictions: ``(N,)`` labels that the network gave. Where it is wrong it did not follow the reasoning,
-            so nothing is known about the right explanation: under "sound" its scores are NaN. Under
-            "published" they are kept, as in the paper.
+        protocol: "sound", "published" or "faithfulness".
+        predictions: ``(N,)`` labels that the network gave, which were explained (default: the targets of the
+            cases). Where it is wrong it did not follow the reasoning, so nothing is known about the right
+            explanation: under "sound" its scores are NaN. Under "published" they are kept, as in the paper,
+            and under "faithfulness", which needs no truth.
         transfer: how "published" turns a map into a picture. With "projection" each group of cases is one
             batch, as in the paper.
         sign: what "sound" keeps of a map: "magnitude", "positive" or "signed".
+        model: the network that "faithfulness" asks.
+        method: what made the maps; "faithfulness" explains again with it for max-sensitivity, which is NaN
+            without.
+        settings: the method's own parameters.
+        seed: that the method had, and of the random numbers of "faithfulness".
 
     Returns:
         One row for each sample: sample, group, degenerate, wrong, and one column for each metric.
@@ -107,6 +184,13 @@ def score(
     if name == "sound":
         prepared = sound.prepare(attributions, sign)
         scores = sound_scores(prepared.values, cases.truth)
+    elif name == "faithfulness":
+        if not isinstance(model, nn.Module):
+            raise InvalidInput("The faithfulness protocol asks the network: score(..., model=model).")
+        prepared = asking.prepare(attributions)
+        there = cases.to(device_of(model))
+        targets = there.targets if predictions is None else torch.as_tensor(predictions).to(there.targets)
+        scores = faithfulness_scores(attributions, there, model, targets, method, settings, seed)
     else:
         prepared = _pictures(attributions, cases.group.to(attributions.device), transfer)
         scores = published_scores(prepared.values, cases.truth)

@@ -1,6 +1,7 @@
 """Protocols: how a raw attribution becomes a scored map.
 
-``published`` does it as the paper's code did, quirks included; ``sound`` does it as it should be done.
+``published`` does it as the paper's code did, quirks included; ``sound`` does it as it should be done;
+``faithfulness`` asks the network instead of the truth.
 """
 
 from __future__ import annotations
@@ -43,5 +44,6 @@ PROTOCOLS: Registry[Protocol] = Registry(
     {
         "sound": "verax.protocols.sound:PROTOCOL",
         "published": "verax.protocols.published:PROTOCOL",
+        "faithfulness": "verax.protocols.faithfulness:PROTOCOL",
     },
 )

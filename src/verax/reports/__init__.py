@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 
-from verax.methods import CONTROLS
-from verax.studies.leaderboards import ORACLE
+from verax.studies.leaderboards import ORACLE, UNRANKED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -97,7 +96,7 @@ def themed(picture: bytes, dark: bool) -> bytes:
 
 def kind(method: str) -> str:
     """What a row stands for: "method", "control" or "oracle"."""
-    return "oracle" if method == ORACLE else "control" if method in CONTROLS else "method"
+    return "oracle" if method == ORACLE else "control" if method in UNRANKED else "method"
 
 
 def short(label: str, width: int = 30) -> str:

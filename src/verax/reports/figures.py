@@ -35,7 +35,7 @@ from verax.reports import (
     task_labels,
     themed,
 )
-from verax.studies.leaderboards import ORACLE, PAIRS, SUCCESS
+from verax.studies.leaderboards import HEADLINES, ORACLE, PAIRS, SUCCESS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +46,11 @@ if TYPE_CHECKING:
     from verax.studies.runs import Run
 
 REGIONS = {"focus": FOCUS, "avoid": AVOID, "other": OTHER, "background": BACKGROUND}
-LABELS = {"sound": "focus-share (sound protocol)", "published": "pafl (published protocol)"}
+LABELS = {
+    "sound": "focus-share (sound protocol)",
+    "published": "pafl (published protocol)",
+    "faithfulness": "deletion (faithfulness; lower is better)",
+}
 FOLDER = "figures"
 _OURS = re.compile(r"\d\d-(leaderboard|success|shares|gallery)-.*\.(svg|png)")
 _WIDTH = 5.2
@@ -302,7 +306,7 @@ def hero(
     scene = _hero_scene(run)
     families = run.families
     family = families[scene[0].task] if scene else list(families.values())[-1]
-    protocol = next(name for name in PAIRS if name in set(run.scores["protocol"].astype(str)))
+    protocol = next(name for name in HEADLINES if name in set(run.scores["protocol"].astype(str)))
     board = run.leaderboard(protocol, family=family)
     board = board[board["rank"].isna() | (board["rank"] <= _HERO_METHODS)].reset_index(drop=True)
     chance = chance_level(run.scores, [task for task, name in families.items() if name == family])

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from verax.errors import MissingFile, WeightsError
 from verax.reports import AVOID, FOCUS, short, style
-from verax.studies.leaderboards import PAIRS, method_order
+from verax.studies.leaderboards import HEADLINES, method_order
 
 if TYPE_CHECKING:
     from verax.studies.runs import Run
@@ -145,7 +145,7 @@ def first_samples(cases: dict[str, Tensor]) -> dict[tuple[str, int], int]:
 
 def _scores(run: Run, protocol: str, firsts: dict[tuple[str, int], int]) -> dict[tuple[Any, ...], float]:
     """(task, network, seed, group, method) -> the score of the first sample of the bucket."""
-    table = run.scores[(run.scores["protocol"] == protocol) & (run.scores["metric"] == PAIRS[protocol][0])]
+    table = run.scores[(run.scores["protocol"] == protocol) & (run.scores["metric"] == HEADLINES[protocol])]
     names = [table[column].astype(str) for column in ("task", "network", "method")]
     found = {}
     for task, network, method, seed, group, sample, value in zip(
@@ -163,7 +163,7 @@ def panels(run: Run) -> list[Panel]:
     except (MissingFile, WeightsError):
         return []
     manifest = run.manifest
-    protocol = next(name for name in PAIRS if name in set(run.scores["protocol"].astype(str)))
+    protocol = next(name for name in HEADLINES if name in set(run.scores["protocol"].astype(str)))
     firsts = first_samples(cases)
     scores = _scores(run, protocol, firsts)
     methods = method_order(run.scores)

@@ -16,9 +16,10 @@ import pandas as pd
 from verax import reports
 from verax.errors import VeraxError
 from verax.files import make_folder, write_atomically
-from verax.reports import figures, gallery, names, number
+from verax.metrics import METRICS
+from verax.reports import faithfulness, figures, gallery, names, number, promises
 from verax.studies import spec
-from verax.studies.leaderboards import PAIRS, SUCCESS, method_order
+from verax.studies.leaderboards import HEADLINES, PAIRS, SUCCESS, method_order
 from verax.studies.runs import REPORT
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _HEADLINE = "complex"
 _PHRASES = {
     "sound": "of its maps' mass lies on what the network uses",
     "published": "of its pictures lies in the focus boxes (published protocol)",
+    "faithfulness": "of the probability is left, on average, while its strongest pixels are deleted",
 }
 Boards = dict[tuple[str, str], pd.DataFrame]
 """(protocol, family) -> leaderboard."""
@@ -41,7 +43,9 @@ def verdict(board: pd.DataFrame | None, family: str, protocol: str) -> str:
         return f"On {family} tasks no method could be ranked."
     best = ranked.iloc[0]
     mean = number(best["value"], best["low"], best["high"], 2)
-    text = f"On {family} tasks, {best['method']} scores highest: {mean} {_PHRASES[protocol]}"
+    higher = METRICS.get(HEADLINES[protocol]).higher_is_better
+    place = "highest" if higher else "lowest, which is best"
+    text = f"On {family} tasks, {best['method']} scores {place}: {mean} {_PHRASES[protocol]}"
     if np.isfinite(best["skill"]):
         skill = number(best["skill"], best["skill_low"], best["skill_high"], 2)
         if best["skill_low"] > 0:
@@ -52,7 +56,9 @@ def verdict(board: pd.DataFrame | None, family: str, protocol: str) -> str:
             compared = "but that is not clearly better than"
         control = f"the best control, {best['control']}, which never looks at the network"
         text += f", {compared} {control} (skill {skill})"
-    level = [str(row["method"]) for _, row in ranked.iloc[1:].iterrows() if row["high"] >= best["low"]]
+    rest = ranked.iloc[1:]
+    overlaps = rest["high"] >= best["low"] if higher else rest["low"] <= best["high"]
+    level = [str(name) for name in rest.loc[overlaps, "method"]]
     if len(level) > 3:
         level = [*level[:2], f"{len(level) - 2} others"]
     if level:
@@ -144,7 +150,7 @@ class Digest:
     def of(cls, run: Run) -> Digest:
         """Read a run."""
         seen = set(run.scores["protocol"].astype(str))
-        protocols = [name for name in PAIRS if name in seen]
+        protocols = [name for name in HEADLINES if name in seen]
         families: dict[str, list[str]] = {}
         for task, family in run.families.items():
             families.setdefault(family, []).append(task)
@@ -227,7 +233,7 @@ def _success(digest: Digest, album: figures.Album) -> list[dict[str, Any]]:
     run, methods = digest.run, digest.methods()
     present = set(zip(run.scores["task"].astype(str), run.scores["method"].astype(str), strict=True))
     parts = []
-    for protocol in digest.protocols:
+    for protocol in [name for name in digest.protocols if name in PAIRS]:
         try:
             table = run.success_map(protocol)
         except VeraxError:
@@ -312,7 +318,7 @@ def _facts(digest: Digest) -> list[tuple[str, str]]:
         if "samples" in unit
     }
     keys = ["task", "network", "seed", "sample"]
-    main = (scores["protocol"] == digest.main) & (scores["metric"] == PAIRS[digest.main][0])
+    main = (scores["protocol"] == digest.main) & (scores["metric"] == HEADLINES[digest.main])
     passed = sum(bool(entry["passed"]) for entry in manifest["certificates"])
     degenerate = sum(
         unit.get("degenerate", 0) for unit in manifest["units"] if reports.kind(unit["method"]) == "method"
@@ -349,13 +355,16 @@ def context(run: Run, album: figures.Album) -> dict[str, Any]:
     """Everything that the page shows; figures go into the album on the way."""
     digest = Digest.of(run)
     manifest = run.manifest
-    both = len(digest.protocols) == 2
+    both = {"sound", "published"} <= set(digest.protocols)
+    knowing = digest.main if digest.main in PAIRS else ""
+    truth = {family: board for (name, family), board in digest.boards.items() if name == knowing}
     line, study_file = command(manifest["study"])
     bar = gallery.levels(np.linspace(-1, 1, 201)[None].repeat(8, 0))
     return {
         "manifest": manifest,
         "study": manifest["study"],
         "main": digest.main,
+        "headline": HEADLINES[digest.main],
         "verdict": verdict(digest.boards.get((digest.main, digest.headline)), digest.headline, digest.main),
         "others": [
             verdict(digest.boards.get((digest.main, family)), family, digest.main)
@@ -367,6 +376,9 @@ def context(run: Run, album: figures.Album) -> dict[str, Any]:
         "boards": _boards(digest, digest.main, album),
         "published": _boards(digest, "published", album) if both else [],
         "disagreements": disagreements(digest.boards, run.scores, run.families) if both else [],
+        "faithfulness": faithfulness.parts(run, list(digest.families), digest.methods(), truth),
+        "promises": promises.rows(manifest),
+        "alarms": promises.alarms(manifest),
         "success": _success(digest, album),
         "shares": _shares(digest, album),
         "gallery": _gallery(digest, album),

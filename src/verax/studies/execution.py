@@ -70,20 +70,31 @@ class Bench:
     def _explain(self, unit: Unit) -> Result:
         assert unit.method is not None
         model, cases, predicted = self.load()
+        seed = seeding.key(self.study.seed, self.subject.task.name)
         maps = methods.explain(
             model,
             cases.inputs,
             predicted,
             unit.method,
-            seed=seeding.key(self.study.seed, self.subject.task.name),
+            seed=seed,
             ids=cases.ids,
             truth=cases.truth,
             settings=unit.parameters,
         )
-        tables = {}
-        for protocol in self.study.protocols:
-            transfer = unit.method.transfer
-            tables[protocol] = score(maps, cases, protocol, predictions=predicted, transfer=transfer)
+        tables = {
+            protocol: score(
+                maps,
+                cases,
+                protocol,
+                predictions=predicted,
+                transfer=unit.method.transfer,
+                model=model,
+                method=unit.method,
+                settings=unit.parameters,
+                seed=seed,
+            )
+            for protocol in self.study.protocols
+        }
         first = tables[self.study.protocols[0]]
         info: dict[str, Any] = {
             "samples": len(cases),
@@ -91,7 +102,14 @@ class Bench:
             "degenerate": int(first["degenerate"].sum()),
         }
         gap = completeness_error(
-            unit.method, model, cases.inputs, predicted, maps, dict(unit.parameters or {})
+            unit.method,
+            model,
+            cases.inputs,
+            predicted,
+            maps,
+            dict(unit.parameters or {}),
+            seed=seed,
+            ids=cases.ids,
         )
         if gap is not None:
             info["completeness_error"] = {"median": float(gap.median()), "largest": float(gap.max())}

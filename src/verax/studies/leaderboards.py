@@ -15,15 +15,22 @@ import pandas as pd
 
 from verax.errors import InvalidInput, InvalidParameter, UnknownName, suggestion
 from verax.methods import CONTROLS
+from verax.methods.controls import CONSTANT
 from verax.metrics import METRICS
 from verax.studies.statistics import Buckets, Floats, bucket_means, interval
 
 ALL = "all"
 ORACLE = "oracle"
+HEADLINES = {"sound": "focus-share", "published": "pafl", "faithfulness": "deletion"}
+"""The metric that stands for each protocol; the first protocol that a run has leads its report."""
+
 PAIRS = {"sound": ("focus-share", "avoid-share"), "published": ("pafl", "safl")}
 """The metrics whose comparison makes success and failure, under each protocol."""
 
 SUCCESS = 0.5
+
+UNRANKED = (*CONTROLS, CONSTANT, ORACLE)
+"""Rows that never look at the network and so have no rank."""
 
 
 def select(scores: pd.DataFrame, protocol: str, metric: str) -> pd.DataFrame:
@@ -97,7 +104,7 @@ def complete(buckets: Buckets) -> Buckets:
     A method that failed somewhere cannot be ranked beside the others, and must not cost them a bucket.
     """
     scored = buckets.where(np.asarray((buckets.count > 0).any(axis=1)))
-    whole = np.asarray((scored.count == scored.count.max(axis=1, keepdims=True)).all(axis=0))
+    whole = np.asarray((scored.count == scored.count.max(axis=1, keepdims=True, initial=0)).all(axis=0))
     if not len(scored.index) or not whole.any():
         raise InvalidInput("No method has scores in every bucket, so none can be ranked.")
     return scored.only(whole)
@@ -117,17 +124,18 @@ def leaderboard(
     Args:
         scores: the long table of a run.
         families: task -> family.
-        protocol: "sound" or "published".
-        metric: default focus-share (sound) or pafl (published).
+        protocol: "sound", "published" or "faithfulness".
+        metric: default focus-share (sound), pafl (published) or deletion (faithfulness).
         family: "simple", "complex", ..., or "all".
         seed: of the bootstrap.
 
     Returns:
         rank, method, value, low, high, skill, skill_low, skill_high, control, worst, worst_low, worst_high,
         buckets, samples, degenerate. Controls and the oracle have no rank; methods without scores in some
-        bucket (because they failed there) have neither rank nor numbers.
+        bucket (because they failed there) have neither rank nor numbers. Under faithfulness there is no
+        skill: the truth is not the ceiling of what the network can be made to do.
     """
-    metric = metric or PAIRS.get(protocol, ("",))[0]
+    metric = metric or HEADLINES.get(protocol, "")
     chosen = select(scores, protocol, metric)
     if family != ALL:
         known = sorted(set(families.values()))
@@ -145,7 +153,7 @@ def leaderboard(
         {"method": methods, **mean.columns("value"), **Standing.worst(buckets, higher).columns("worst")}
     )
     table = table.rename(columns={"value_low": "low", "value_high": "high"})
-    skill = mean.skill(higher)
+    skill = mean.skill(higher) if protocol in PAIRS else None
     names = ("skill", "skill_low", "skill_high")
     if skill is None:
         table[[*names]] = np.nan
@@ -154,7 +162,7 @@ def leaderboard(
         for name, column in skill[0].columns("skill").items():
             table[name] = column
         table["control"] = skill[1]
-    reference = table["method"].isin([*CONTROLS, ORACLE])
+    reference = table["method"].isin(UNRANKED)
     table.loc[reference, list(names)] = np.nan
     table["samples"] = buckets.count.sum(0)
     missing = pd.DataFrame({"method": [name for name in listed if name not in methods]})
@@ -164,7 +172,7 @@ def leaderboard(
     table["degenerate"] = table["method"].map(counts).fillna(0).astype(int)
     table["samples"] = table["samples"].fillna(0).astype(int)
     table = table.sort_values("value", ascending=not higher, kind="stable").reset_index(drop=True)
-    ranked = ~table["method"].isin([*CONTROLS, ORACLE]) & table["value"].notna()
+    ranked = ~table["method"].isin(UNRANKED) & table["value"].notna()
     table.insert(0, "rank", pd.array(ranked.cumsum().where(ranked), dtype="Int64"))
     order = ["rank", "method", "value", "low", "high", *names, "control", "worst", "worst_low", "worst_high"]
     return table[[*order, "buckets", "samples", "degenerate"]]
@@ -206,7 +214,7 @@ def bucket_table(
     scores: pd.DataFrame, *, protocol: str = "sound", metric: str | None = None, seed: int = 0
 ) -> pd.DataFrame:
     """Every bucket's mean with its interval: task, group, method, value, low, high, samples."""
-    chosen = select(scores, protocol, metric or PAIRS.get(protocol, ("",))[0])
+    chosen = select(scores, protocol, metric or HEADLINES.get(protocol, ""))
     buckets = bucket_means(chosen, method_order(chosen), seed=seed)
     low, high = interval(buckets.replicates)
     parts = [

@@ -16,6 +16,7 @@ import torch
 from verax.errors import InvalidStudy
 from verax.methods import CONTROLS
 from verax.methods.base import METHODS, Method
+from verax.methods.controls import CONSTANT
 from verax.networks import NETWORKS, library
 from verax.protocols import PROTOCOLS
 from verax.studies.spec import MethodSpec, Study
@@ -106,8 +107,8 @@ def with_references(study: Study) -> list[MethodSpec]:
     """The study's methods, and the controls and the oracle where they are missing."""
     for spec in study.methods:
         name = METHODS.canonical(spec.name)
-        if spec.label in REFERENCES and (name != spec.label or spec.parameters):
-            raise InvalidStudy(f"The label {spec.label!r} belongs to a reference of every study.")
+        if spec.label in (*REFERENCES, CONSTANT) and (name != spec.label or spec.parameters):
+            raise InvalidStudy(f"The label {spec.label!r} belongs to a reference, which has no rank.")
         if name in REFERENCES and spec.label != name and not spec.parameters:
             raise InvalidStudy(f"{name!r} is part of every study under its own name, not as {spec.label!r}.")
     present = {spec.label for spec in study.methods}

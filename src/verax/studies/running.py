@@ -296,6 +296,8 @@ def _manifest(plan: Plan, results: dict[str, Result], device: torch.device) -> d
                 "label": u.label,
                 "name": u.method.name,
                 "family": u.method.family,
+                "total": u.method.total,
+                "slack": u.method.slack,
                 "parameters": dict(u.parameters or {}),
             }
             for u in plan.units

@@ -13,7 +13,7 @@ from torch import Tensor
 from verax import registry
 from verax.errors import MissingFile
 from verax.networks.library import read_tensors
-from verax.studies import leaderboards
+from verax.studies import agreements, leaderboards
 
 SCORES, MANIFEST, MAPS, CASES, REPORT = (
     "scores.parquet",
@@ -80,6 +80,11 @@ class Run:
     def success_map(self, protocol: str = "published") -> pd.DataFrame:
         """Success and failure on every task, as in Figure 7 of the SMERF paper."""
         return leaderboards.success_map(self.scores, protocol=protocol)
+
+    def agreement(self, family: str = leaderboards.ALL) -> pd.DataFrame:
+        """How far faithfulness ranks methods as the truth does; see `verax.studies.agreements.agreement`."""
+        seed = int(self.manifest["study"]["seed"])
+        return agreements.agreement(self.scores, self.families, family=family, seed=seed)
 
     @property
     def failures(self) -> list[dict[str, str]]:

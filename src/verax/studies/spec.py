@@ -50,7 +50,7 @@ class Study(BaseModel):
         networks: names of networks.
         seeds: training seeds of the networks.
         methods: names, or tables with ``name``, an optional ``label`` and the method's parameters.
-        protocols: "sound", "published" or both.
+        protocols: "sound", "published", "faithfulness" or several of them.
         samples: cases in each bucket.
         seed: of the cases and of methods that draw random numbers.
         certify: scenes in each bucket for the certificates; 0 leaves them out.

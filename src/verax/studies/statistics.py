@@ -120,9 +120,9 @@ def bucket_means(
     return Buckets(
         pd.DataFrame(rows, columns=["task", "group"]),
         methods,
-        np.array(points).reshape(-1, len(methods)),
+        np.array(points).reshape(len(rows), len(methods)),
         np.stack(draws, 1) if draws else np.zeros((replicates, *shape)),
-        np.array(counts, dtype=np.int64).reshape(-1, len(methods)),
+        np.array(counts, dtype=np.int64).reshape(len(rows), len(methods)),
     )
 
 
