@@ -180,6 +180,8 @@ def test_a_promised_total_is_kept(name):
     method, inputs = METHODS.get(name), PICTURES.double()
     network = convolutional(bias=method.total != "output").double()
     found = maps(name, network, inputs, MANY)
-    error = completeness_error(method, network, inputs, TARGETS, found, method.settings({}))
+    settings = method.settings({key: value for key, value in MANY.items() if key in method.parameters})
+    error = completeness_error(method, network, inputs, TARGETS, found, settings)
     assert error is not None
-    assert error.max() < 0.02, error
+    # points drawn at random along the path meet the total on average only
+    assert error.max() < (0.1 if method.slack == "draws" else 0.02), error

@@ -71,16 +71,23 @@ class _Node(torch.autograd.Function):
         ctx: Any, value: Callable[[], Tensor], back: Back | None, call: Any, *inputs: Tensor
     ) -> Tensor:
         ctx.back, ctx.call = back, call
-        return value()  # fresh memory: the network may overwrite it
+        return value()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         return (None, None, None, *ctx.back(grad))
 
 
-def attach(value: Tensor, back: Back | None, *inputs: Tensor, call: Any = None) -> Tensor:
-    """A tensor with `value` on the path behind `inputs`, whose backward is `back`."""
-    made: Tensor = _Node.apply(value.detach().clone, back, call, *inputs)  # type: ignore[no-untyped-call]
+def attach(
+    value: Tensor, back: Back | None, *inputs: Tensor, call: Any = None, spare: bool = False
+) -> Tensor:
+    """A tensor with `value` on the path behind `inputs`, whose backward is `back`.
+
+    The network may overwrite what it gets, so it gets a copy; a value that is `spare`, because nobody else
+    holds it, is handed over as it is.
+    """
+    give = (lambda: value) if spare else value.detach().clone
+    made: Tensor = _Node.apply(give, back, call, *inputs)  # type: ignore[no-untyped-call]
     return made
 
 

@@ -58,8 +58,10 @@ class Rectified(Engine):
             plain: Tensor = self.native(operation)
             return plain
         y = operation(x.detach())
-        open_ = (y > 0) & (y == x.detach()) if self.gate else torch.ones_like(y, dtype=torch.bool)
-        return attach(y, lambda g: (g.clamp_min(0) * open_,), x)
+        if not self.gate:
+            return attach(y, lambda g: (g.clamp_min(0),), x, spare=True)
+        shut = y <= 0 if operation.name == "relu" else (y <= 0) | (y != x.detach())
+        return attach(y, lambda g: (g.clamp_min(0).masked_fill_(shut, 0),), x, spare=True)
 
 
 class DeepLift(Engine):
@@ -129,16 +131,21 @@ class DeepLift(Engine):
         sources = call.terms if isinstance(call, Sum) else () if call is None else (call.x,)
         kept = self.reference(operation.name, x, y, *sources)
         if kept is None:
-            return attach(y, None, x)
+            return attach(y, None, x, spare=True)
         x0, y0, *before = kept
         if isinstance(call, Sum):
-            return attach(y, lambda m: reveal_cancel_sum(operation, before, call, x0, m), *call.terms)
+            return attach(
+                y, lambda m: reveal_cancel_sum(operation, before, call, x0, y0, m), *call.terms, spare=True
+            )
         if isinstance(call, LinearCall):
             return attach(
-                y, lambda m: (reveal_cancel_linear(operation, call, before[0], x0, m),), call.source
+                y,
+                lambda m: (reveal_cancel_linear(operation, call, before[0], x0, y0, m),),
+                call.source,
+                spare=True,
             )
         m = slope(operation, x.detach(), x0, y, y0)
-        return attach(y, lambda g: (g * m,), x)
+        return attach(y, lambda g: (g * m,), x, spare=True)
 
     elementwise = activation
 

@@ -94,7 +94,7 @@ class LRP(Engine):
     def activation(self, operation: Operation) -> Tensor:
         """Relevance passes nonlinearities unchanged."""
         x = operation.args[0]
-        y = attach(operation(x.detach()), lambda r: (r,), x)
+        y = attach(operation(x.detach()), lambda r: (r,), x, spare=True)
         if operation.name in ("sigmoid", "hardsigmoid") and on_path(y):
             _metadata(y)[_GATE] = True
         return y
@@ -136,7 +136,7 @@ class LRP(Engine):
         """Batch normalisation is merged into the layer before it, where there is one."""
         x, (scale, shift) = operation.args[0], batch_norm_affine(operation)
         if self.composite.batch_norm == "pass":
-            return attach(x.detach() * scale + shift, lambda r: (r,), x)
+            return attach(x.detach() * scale + shift, lambda r: (r,), x, spare=True)
         call = merged(x, scale, shift)
         if call is not None:
             return self.composite.apply(call)

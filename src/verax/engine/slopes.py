@@ -15,6 +15,8 @@ from torch import Tensor
 from verax.engine.linear import LinearCall
 
 Function = Callable[[Tensor], Tensor]
+Ends = tuple[Tensor, Tensor, Tensor]
+"""The input and the output of a nonlinearity on the baseline, and its input now."""
 
 
 def _rounding(size: Tensor) -> Tensor:
@@ -83,37 +85,62 @@ class Sum:
     signs: tuple[float, float]
 
 
-def _channels(function: Function, z0: Tensor, p: Tensor, n: Tensor, m: Tensor) -> tuple[Tensor, Tensor]:
-    """Multipliers of the positive and the negative part of a nonlinearity's input (section 3.5.3)."""
-    f0, fp, fn, fb = function(z0), function(z0 + p), function(z0 + n), function(z0 + n + p)
-    half, cross, size = (fb - f0).mul_(m).div_(2), (fp - fn).mul_(m).div_(2), p - n
-    return quotient(half + cross, p, size), quotient(half - cross, n, size)
+def _channels(
+    function: Function, ends: Ends, up: Tensor, down: Tensor, size: Tensor, m: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Multipliers of the positive and the negative part of a nonlinearity's input (section 3.5.3).
+
+    Args:
+        function: the nonlinearity.
+        ends: its input and output on the baseline, and its input now.
+        up: twice what speaks for each unit.
+        down: twice what speaks against it.
+        size: how large the numbers are that `up` and `down` were made from.
+        m: multipliers of its output.
+    """
+    z0, f0, z = ends
+    both = function(z).sub_(f0).mul_(m)
+    apart = function(torch.add(z0, up, alpha=0.5)).sub_(function(torch.add(z0, down, alpha=0.5))).mul_(m)
+    rounding = _rounding(size)
+    for_ = (both + apart).div_(up).masked_fill_(up <= rounding, 0)
+    against = (both - apart).div_(down).masked_fill_(-down <= rounding, 0)
+    return for_, against
 
 
 def _by_sign(delta: Tensor, up: Tensor, down: Tensor) -> Tensor:
     return torch.where(delta > 0, up, torch.where(delta < 0, down, (up + down) / 2))
 
 
-def reveal_cancel_linear(function: Function, call: LinearCall, x0: Tensor, z0: Tensor, m: Tensor) -> Tensor:
+def reveal_cancel_linear(
+    function: Function, call: LinearCall, x0: Tensor, z0: Tensor, f0: Tensor, m: Tensor
+) -> Tensor:
     """Multipliers through a linear call (or pooling) and the nonlinearity behind it (3.5.1 and 3.5.3).
 
     With d = x - x0, what speaks for a unit is w+ d+ + w- d- = (w d + |w| |d|) / 2 and what speaks against it
     is (w d - |w| |d|) / 2; as w d = z - z0 is known, one more run of the call is enough, and two adjoints.
+
+    Args:
+        function: the nonlinearity.
+        call: the linear call.
+        x0: the call's input on the baseline.
+        z0: the nonlinearity's input on the baseline.
+        f0: its output there.
+        m: multipliers of its output.
     """
-    delta, step = call.value - x0, call.z.detach() - z0
-    size = delta.abs().requires_grad_()
+    delta, z = call.value - x0, call.z.detach()
+    reach = delta.abs().requires_grad_()
     with torch.enable_grad():
-        spread = call.function(size, None if call.weight is None else call.weight.abs())
-    wide = spread.detach()
-    for_, against = (wide + step).clamp_min_(0).div_(2), (step - wide).clamp_max_(0).div_(2)
-    up, down = _channels(function, z0, for_, against, m)
-    whole = call.adjoint(up + down)
-    (lean,) = torch.autograd.grad(spread, size, up - down)
-    return (whole + delta.sign() * lean).div_(2)
+        spread = call.function(reach, None if call.weight is None else call.weight.abs())
+    size, step = spread.detach(), z - z0
+    up, down = (size + step).clamp_min_(0), (step - size).clamp_max_(0)
+    for_, against = _channels(function, (z0, f0, z), up, down, size, m)
+    whole = call.adjoint(for_ + against)
+    (lean,) = torch.autograd.grad(spread, reach, for_.sub_(against))
+    return torch.addcmul(whole, delta.sign(), lean).div_(2)
 
 
 def reveal_cancel_sum(
-    function: Function, values: Sequence[Tensor], call: Sum, z0: Tensor, m: Tensor
+    function: Function, values: Sequence[Tensor], call: Sum, z0: Tensor, f0: Tensor, m: Tensor
 ) -> tuple[Tensor, ...]:
     """Multipliers through a sum of two paths and the nonlinearity behind it.
 
@@ -122,12 +149,14 @@ def reveal_cancel_sum(
         values: the two summands on the baseline.
         call: the sum; the linear rule reads it as a layer with two inputs.
         z0: the sum on the baseline.
+        f0: the nonlinearity's output there.
         m: multipliers of the nonlinearity's output.
     """
     deltas = [s * (t.detach() - v) for t, v, s in zip(call.terms, values, call.signs, strict=True)]
-    p, n = (deltas[0].clamp_min(0) + deltas[1].clamp_min(0), deltas[0].clamp_max(0) + deltas[1].clamp_max(0))
-    up, down = _channels(function, z0, p, n, m)
+    first, second = deltas
+    up, down = 2 * (first.clamp_min(0) + second.clamp_min(0)), 2 * (first.clamp_max(0) + second.clamp_max(0))
+    for_, against = _channels(function, (z0, f0, z0 + (up + down) / 2), up, down, up - down, m)
     return tuple(
-        (s * _by_sign(d, up, down)).sum_to_size(t.shape)
+        (s * _by_sign(d, for_, against)).sum_to_size(t.shape)
         for d, t, s in zip(deltas, call.terms, call.signs, strict=True)
     )
