@@ -321,3 +321,33 @@ def test_attention_is_no_feature_map(name, how):
     model, x = Transformer(how), drawn(6, 3, 16, 16)
     named = verax.explain(model, x, 1, method=name, layer="patches")
     assert error(verax.explain(model, x, 1, method=name), named) < 1e-6
+
+
+class ChannelsLast(nn.Module):
+    """A convolution, a dense layer for every place and a mean; channels may stand last, to the end or not."""
+
+    def __init__(self, how):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.body, self.places, self.head = nn.Conv2d(3, 5, 3, 2), nn.Linear(5, 7), nn.Linear(7, 5)
+        self.how = how
+        self.eval().double()
+
+    def forward(self, x):
+        x = F.relu(self.body(x))
+        if self.how == "first":
+            weight = self.places.weight[:, :, None, None]
+            return self.head(F.gelu(F.conv2d(x, weight, self.places.bias)).mean((2, 3)))
+        turned = x.transpose(1, 2).transpose(2, 3) if self.how == "steps" else x.permute(0, 2, 3, 1)
+        x = F.gelu(self.places(turned))
+        if self.how == "back":
+            return self.head(x.permute(0, 3, 1, 2).mean((2, 3)))
+        return self.head(x.mean((1, 2)))
+
+
+@pytest.mark.parametrize("how", ["last", "back", "steps"])
+@pytest.mark.parametrize("name", [*CAMS, "fullgrad"])
+def test_channels_may_stand_last(name, how):
+    usual = verax.explain(ChannelsLast("first"), X, 1, method=name)
+    assert error(verax.explain(ChannelsLast(how), X, 1, method=name), usual) < 1e-6

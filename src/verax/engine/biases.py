@@ -33,7 +33,7 @@ class Biases(Engine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.notes: list[tuple[Tensor, Tensor, bool]] = []
+        self.notes: list[tuple[Tensor, Tensor, int | None]] = []  # zero, bias, dimension of the channels
         self.pictures = Pictures()
 
     def __torch_function__(
@@ -45,7 +45,7 @@ class Biases(Engine):
     ) -> Any:
         """Answer one call of the network, and see whether a picture came out of it."""
         result = super().__torch_function__(func, types, args, kwargs)
-        self.pictures.follow(func, (args, kwargs), result)
+        self.pictures.follow(func, args, kwargs or {}, result)
         return result
 
     def begin(self, entry: Tensor) -> None:
@@ -56,8 +56,8 @@ class Biases(Engine):
     def note(self, operation: Operation, value: Tensor, bias: Tensor) -> Tensor:
         """The value itself, behind a zero whose gradient is that of the bias at every place."""
         zero = torch.zeros_like(value).requires_grad_()
-        seen = value.ndim == 4 and self.pictures.makes(operation.function, operation.args, value.shape)
-        self.notes.append((zero, bias.detach(), seen))
+        channels = self.pictures.makes(operation.function, operation.args, operation.kwargs, value.shape)
+        self.notes.append((zero, bias.detach(), channels))
         return value + zero
 
     def linear(self, operation: Operation) -> Tensor:
@@ -116,8 +116,8 @@ def full_gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[Te
 
     Returns:
         The input's part (shape of `inputs`), the parts of the biases in the order of the forward pass (each
-        of the shape of the value that it was added to; flat where four dimensions are no picture, as those
-        of attention weights are not), and the outputs ``(N,)`` that these add up to.
+        of the shape of the value that it was added to, channels first; flat where four dimensions are no
+        picture, as those of attention weights are not), and the outputs ``(N,)`` that these add up to.
     """
     engine = Biases()
     leaf, out = forward(engine, model, inputs)
@@ -127,7 +127,9 @@ def full_gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[Te
     slope, *slopes = torch.autograd.grad(chosen.sum(), [leaf, *zeros], allow_unused=True)
     own = torch.zeros_like(inputs) if slope is None else inputs * slope
     parts = []
-    for (zero, bias, picture), g in zip(engine.notes, slopes, strict=True):
+    for (zero, bias, channels), g in zip(engine.notes, slopes, strict=True):
         part = torch.zeros_like(zero) if g is None else g * bias
-        parts.append(part if picture or part.ndim != 4 else part.flatten(1))
+        if part.ndim == 4:
+            part = part.flatten(1) if channels is None else part.movedim(channels, 1)
+        parts.append(part)
     return own, parts, chosen.detach()

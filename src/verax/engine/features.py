@@ -29,7 +29,7 @@ class _LastFeatureMap(TorchFunctionMode):
         self.samples = len(entry)
         self.pictures = Pictures()
         self.pictures.add(entry)
-        self.found: list[tuple[Tensor, int]] = []
+        self.found: list[tuple[Tensor, int]] = []  # and the place of the call
         self.calls = 0
 
     def __torch_function__(
@@ -40,17 +40,12 @@ class _LastFeatureMap(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        self.pictures.follow(func, (args, kwargs), result)
-        if (
-            isinstance(result, Tensor)
-            and result in self.pictures
-            and len(result) == self.samples
-            and min(result.shape[2:]) > 1
-            and result.grad_fn is not None
-            # a map turned channels-last is the same map, read wrongly
-            and getattr(func, "__name__", "") not in ("permute", "transpose", "movedim", "swapaxes")
-        ):
-            self.found.append((result, self.calls))
+        self.pictures.follow(func, args, kwargs or {}, result)
+        channels = self.pictures.channels(result)
+        if channels and len(result) == self.samples and result.grad_fn is not None:
+            height, width = (size for dim, size in enumerate(result.shape) if dim not in (0, channels))
+            if min(height, width) > 1:
+                self.found.append((result, self.calls))
         self.calls += 1
         return result
 
@@ -123,28 +118,32 @@ def _depends_on(made: Any, source: Tensor) -> bool:
     return False
 
 
-def _found(model: nn.Module, inputs: Tensor, layer: str | None) -> tuple[Any, Tensor, int]:
-    """Outputs, activations and the place of the call that made them; gradients must be enabled."""
+def _found(model: nn.Module, inputs: Tensor, layer: str | None) -> tuple[Any, Tensor, int, int]:
+    """Outputs, activations, the place of the call that made them and the dimension of their channels.
+
+    Gradients must be enabled.
+    """
     if inputs.ndim != 4:
         raise InvalidInput(
             f"Class activation maps need pictures (N, C, H, W), not shape {tuple(inputs.shape)}."
         )
+    x = leaf(inputs)
+    entry = x.clone()  # a copy: a network may work in place on its input
+    watcher = _LastFeatureMap(entry)
     if layer is None:
-        x = leaf(inputs)
-        entry = x.clone()  # a copy: a network may work in place on its input
-        watcher = _LastFeatureMap(entry)
         with watcher:
             outputs = model(entry)
         for candidate, place in reversed(watcher.found):
             if _depends_on(candidate, x) and _depends_on(outputs, candidate):
-                return outputs, candidate, place
+                return outputs, candidate, place, watcher.pictures.channels(candidate) or 1
         raise InvalidInput("The network has no feature map of more than one pixel; name a layer.")
-    outputs, kept = _Hooked(model, layer).run(leaf(inputs).clone())
+    with watcher:
+        outputs, kept = _Hooked(model, layer).run(entry)
     if not kept or not isinstance(kept[-1], Tensor) or kept[-1].ndim != 4 or kept[-1].grad_fn is None:
         raise InvalidParameter(
             f"Layer {layer!r} gives no feature map (N, C, h, w) that depends on the input."
         )
-    return outputs, kept[-1], len(kept) - 1
+    return outputs, kept[-1], len(kept) - 1, watcher.pictures.channels(kept[-1]) or 1
 
 
 def feature_map(
@@ -160,11 +159,11 @@ def feature_map(
             forward pass that has more than one pixel.
     """
     with torch.enable_grad():
-        outputs, activations, _ = _found(model, inputs, layer)
+        outputs, activations, _, channels = _found(model, inputs, layer)
         (slopes,) = torch.autograd.grad(select(outputs, targets).sum(), activations, allow_unused=True)
     if slopes is None:
         slopes = torch.zeros_like(activations)
-    return activations.detach(), slopes.detach()
+    return activations.detach().movedim(channels, 1), slopes.detach().movedim(channels, 1)
 
 
 def ablated_outputs(
@@ -175,18 +174,18 @@ def ablated_outputs(
     A channel that is zero everywhere changes nothing and needs no pass of its own.
     """
     with torch.enable_grad():
-        found, activations, place = _found(model, inputs, layer)
+        found, activations, place, dim = _found(model, inputs, layer)
         plain = select(found, targets).detach()
-    activations = activations.detach()
+    shape, activations = activations.shape[1:], activations.detach().movedim(dim, 1)
     samples, channels = (activations != 0).flatten(2).any(2).nonzero(as_tuple=True)
 
     def without(which: Tensor, values: Tensor) -> Tensor:
-        if not isinstance(values, Tensor) or values.shape != (len(which), *activations.shape[1:]):
+        if not isinstance(values, Tensor) or values.shape != (len(which), *shape):
             raise UnsupportedOperation(
                 "The network calls other operations for other inputs, so no channel of it can be ablated."
             )
-        ablated = torch.arange(values.shape[1], device=values.device) == which[:, None]
-        return values.masked_fill(ablated[:, :, None, None], 0)
+        ablated = torch.arange(values.shape[dim], device=values.device) == which[:, None]
+        return values.masked_fill(ablated[:, :, None, None].movedim(1, dim), 0)
 
     def compute(limit: int) -> Tensor:
         result = plain[:, None].repeat(1, activations.shape[1])
