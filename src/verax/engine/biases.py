@@ -8,16 +8,19 @@ adds the implicit bias g(x) - g'(x) x (section 3 of the paper), so that the sum 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from verax.engine.gradients import select
 from verax.engine.linear import batch_norm_affine
 from verax.engine.mode import Engine, forward, on_path
 from verax.engine.operations import CATEGORIES, Operation
 from verax.engine.pictures import Pictures
+from verax.errors import UnsupportedOperation
 
 _WITHOUT = frozenset({"relu", "leaky_relu", "prelu", "neg", "abs"})
 """Functions with g(x) = g'(x) x everywhere."""
@@ -26,7 +29,8 @@ _WITHOUT = frozenset({"relu", "leaky_relu", "prelu", "neg", "abs"})
 class Biases(Engine):
     """The gradient, with a note of every bias that the network adds, however it is spelled.
 
-    Constants that arrive by ``where``, ``masked_fill``, item assignment or padding are not noted.
+    A call that only moves values may bring in constants (padding, ``where``, item assignment): what it gives
+    for zeros is a bias, too.
     """
 
     categories = CATEGORIES | {"rdiv": "mul"}
@@ -53,12 +57,38 @@ class Biases(Engine):
         if entry.ndim == 4:
             self.pictures.add(entry)
 
-    def note(self, operation: Operation, value: Tensor, bias: Tensor) -> Tensor:
+    def note(self, operation: Operation, value: Tensor, bias: Tensor, in_place: bool = False) -> Tensor:
         """The value itself, behind a zero whose gradient is that of the bias at every place."""
         zero = torch.zeros_like(value).requires_grad_()
         channels = self.pictures.makes(operation.function, operation.args, operation.kwargs, value.shape)
         self.notes.append((zero, bias.detach(), channels))
-        return value + zero
+        return value.add_(zero) if in_place else value + zero
+
+    def routing(self, operation: Operation) -> Any:
+        """What comes out where nothing but zeros goes in."""
+        empty = replace(operation)
+        empty.args, empty.kwargs = tree_map(
+            lambda v: torch.zeros_like(v) if on_path(v) else v, (operation.args, operation.kwargs)
+        )
+        with torch.no_grad():
+            constant = empty.run()
+        constant = empty.args[0] if constant is None else constant  # item assignment gives nothing
+        value = self.native(operation)
+        if not isinstance(constant, Tensor) or not constant.is_floating_point() or not bool(constant.any()):
+            return value
+        made = operation.args[0] if value is None else value
+        noted = self.note(operation, made, constant, operation.in_place)
+        return value if operation.in_place else noted
+
+    def softmax(self, operation: Operation) -> Tensor:
+        """The implicit bias of a curved function of many numbers: g(x) - J x."""
+        value: Tensor = self.native(operation)
+        point = operation.args[0].detach()
+        with torch.no_grad():
+            straight = torch.func.jvp(operation, (point,), (point,))[1]
+        return self.note(operation, value, value.detach() - straight)
+
+    layernorm = softmax
 
     def linear(self, operation: Operation) -> Tensor:
         """The bias of a convolution or a dense layer."""
@@ -100,7 +130,9 @@ class Biases(Engine):
     def matmul(self, operation: Operation) -> Tensor:
         """A product of two paths counts itself twice."""
         value: Tensor = self.native(operation)
-        return self.note(operation, value, -value) if all(map(on_path, operation.args[:2])) else value
+        factors = operation.factors()
+        both = factors is not None and all(map(on_path, factors[:2]))
+        return self.note(operation, value, -value) if both else value
 
     def mul(self, operation: Operation) -> Tensor:
         """A product of two paths counts itself twice, a quotient not at all or against itself."""
@@ -132,4 +164,18 @@ def full_gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[Te
         if part.ndim == 4:
             part = part.flatten(1) if channels is None else part.movedim(channels, 1)
         parts.append(part)
+    _check_sum(own, parts, chosen.detach())
     return own, parts, chosen.detach()
+
+
+def _check_sum(own: Tensor, parts: list[Tensor], output: Tensor) -> None:
+    """Refuse when the parts do not add up to the output: a bias came in by a way that is not known.
+
+    A bias without a dimension for samples is shared by all of them, so sums are taken over the batch.
+    """
+    total = sum((part.double().sum() for part in parts), own.double().sum())
+    size = sum((part.double().abs().sum() for part in parts), own.double().abs().sum() + output.abs().sum())
+    tolerance = {torch.float64: 1e-6, torch.float32: 1e-2}.get(own.dtype, 0.2)
+    # an undefined sum compares false and passes: it is a result, to be counted by whoever scores it
+    if bool((total - output.double().sum()).abs() > tolerance * size):
+        raise UnsupportedOperation("The parts of the input and of the biases do not add up to the output.")

@@ -178,6 +178,8 @@ def merged(x: Tensor, scale: Tensor | None, shift: Tensor) -> LinearCall | None:
         return None
     if call.source._version != call.version:
         return None
+    if (call.z + shift).shape != call.z.shape:  # a constant that enlarges x
+        return None
     if scale is not None and (call.out_dim is None or (call.kind == "dense" and x.dim() != 2)):
         return None
     return call.affine(scale, shift)

@@ -164,7 +164,7 @@ def channel_outputs(
         baseline: broadcastable to `inputs`.
         rows: masked copies in one pass (default: within the memory budget).
     """
-    filling = baseline.to(inputs).expand_as(inputs)
+    filling, maps = baseline.to(inputs).expand_as(inputs), maps.to(inputs)  # autocast leaves maps in half
     low, high = maps.flatten(2).aminmax(dim=2)
     samples, channels = (high > low).nonzero(as_tuple=True)
 
@@ -179,7 +179,7 @@ def channel_outputs(
                 span = mask.amax((2, 3), keepdim=True) - least
                 mask = (mask - least) / torch.where(span > 0, span, 1.0)  # enlarging may flatten a channel
                 shown = torch.lerp(filling[who], inputs[who], mask.expand_as(inputs[who]))
-                result[who, which] = select(model(shown), targets[who])
+                result[who, which] = select(model(shown), targets[who]).to(result)
         return result
 
     return with_halving(compute, rows or rows_within_budget(inputs[0]))

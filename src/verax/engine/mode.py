@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.checkpoint import CheckpointError
 
 from verax.engine.decomposition import FUSED, attention_with_weights, multihead
 from verax.engine.gradients import leaf as leaf_of
@@ -328,7 +329,13 @@ def propagate(
         value = chosen.detach()
         check_samples(model, inputs, targets, value)
         seed = {"one": torch.ones_like(value), "output": value, "relu": value.clamp_min(0)}[start]
-        (result,) = torch.autograd.grad(chosen, leaf, seed)
+        try:
+            (result,) = torch.autograd.grad(chosen, leaf, seed)
+        except CheckpointError as error:
+            raise UnsupportedOperation(
+                "The network runs parts of itself again in the backward pass (checkpointing), where no rule "
+                "applies; switch that off."
+            ) from error
     return result.detach(), value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,10 @@ def _rectifier(operation: Operation) -> bool:
     """Whether a call is a ReLU in one of its spellings (ReLU6 arrives as hardtanh from 0 to 6)."""
     if operation.name in ("relu", "relu6"):
         return True
+    if operation.name == "leaky_relu":
+        return bool(operation.kwargs.get("negative_slope", (*operation.args, 0.01)[1]) == 0)
+    if operation.name == "maximum":  # of the path and zero
+        return any(isinstance(v, Tensor) and not on_path(v) and not bool(v.any()) for v in operation.args)
     if operation.name in ("clamp", "clamp_min", "clip", "hardtanh"):
         key = "min_val" if operation.name == "hardtanh" else "min"
         return bool(operation.kwargs.get(key, (*operation.args, None)[1]) == 0)
@@ -42,10 +47,11 @@ class Rectified(Engine):
     """The gradient with a rectified backward signal at every ReLU.
 
     With the forward gate this is guided backprop (Springenberg et al., 2015), without it the deconvnet
-    (Zeiler and Fergus, 2014).
+    (Zeiler and Fergus, 2014). Other operations keep their derivative, known or not. A mask made from the
+    input is refused: in ``x * (x > 0)`` it is a ReLU that cannot be seen.
     """
 
-    strict = False
+    masks = False
 
     def __init__(self, gate: bool) -> None:
         super().__init__()
@@ -53,15 +59,21 @@ class Rectified(Engine):
 
     def activation(self, operation: Operation) -> Tensor:
         """Rectify what comes back through a ReLU; other nonlinearities keep their derivative."""
-        x = operation.args[0]
         if not _rectifier(operation):
             plain: Tensor = self.native(operation)
             return plain
-        y = operation(x.detach())
+        x = next(v for v in operation.args if on_path(v))
+        y = operation.function(*(v.detach() if v is x else v for v in operation.args), **operation.kwargs)
         if not self.gate:
             return attach(y, lambda g: (g.clamp_min(0),), x, spare=True)
         shut = y <= 0 if operation.name == "relu" else (y <= 0) | (y != x.detach())
         return attach(y, lambda g: (g.clamp_min(0).masked_fill_(shut, 0),), x, spare=True)
+
+    def unknown(self, operation: Operation, cut: bool = False) -> Any:
+        """Its own derivative, but for values that were taken off the path."""
+        if cut:
+            return super().unknown(operation, cut)
+        return self.activation(operation)
 
 
 class DeepLift(Engine):

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from verax.engine.linear import LinearCall, stabilise
+from verax.errors import InvalidParameter, suggestion
 
 Rule = Callable[[LinearCall, Tensor], Tensor]
 Bias = Literal["split", "none", "innvestigate"]
@@ -51,6 +52,8 @@ def alpha_beta(alpha: float = 2.0, beta: float = 1.0, eps: float = 1e-6, bias: B
         bias: "split" gives b+ and b- to their own denominators, "none" leaves it out (z+ of Deep Taylor),
             "innvestigate" adds the whole bias to both, as iNNvestigate 1.x and 2.x do.
     """
+    if bias not in get_args(Bias):
+        raise InvalidParameter(f"There is no bias convention {bias!r}{suggestion(str(bias), get_args(Bias))}")
 
     def rule(call: LinearCall, r: Tensor) -> Tensor:
         x, w_pos, w_neg = (

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from verax.engine.linear import LinearCall
+from verax.engine.operations import Operation
 
 Function = Callable[[Tensor], Tensor]
 Ends = tuple[Tensor, Tensor, Tensor]
@@ -29,26 +30,43 @@ def vanishes(dx: Tensor, size: Tensor) -> Tensor:
     return dx.abs() <= _rounding(size)
 
 
-def quotient(dy: Tensor, dx: Tensor, size: Tensor, fallback: Tensor | float = 0.0) -> Tensor:
-    """The quotient dy / dx, and `fallback` where dx vanishes up to the rounding of `size`."""
-    return torch.where(vanishes(dx, size), fallback, dy / dx)
+_UNIT = frozenset(
+    ("erf", "exp", "gelu", "logsigmoid", "mish", "sigmoid", "silu", "softplus", "softsign", "tanh")
+)
+_OWN = frozenset(("log", "sqrt", "rsqrt", "reciprocal", "square", "pow"))
+"""Smooth functions that bend over distances of about 1, and over distances of about the argument itself."""
 
 
-def slope(function: Function, x: Tensor, x0: Tensor, y: Tensor, y0: Tensor) -> Tensor:
-    """The slope of an elementwise function from x0 to x; its derivative where they are the same."""
-    dx = x - x0
-    same, slopes = vanishes(dx, x), (y - y0).div_(dx)
+def slope(operation: Operation, x: Tensor, x0: Tensor, y: Tensor, y0: Tensor) -> Tensor:
+    """The slope of an elementwise function from x0 to x; its derivative where they are the same.
+
+    Where a smooth function hardly changes, y - y0 is mostly rounding (a sigmoid near 0 has values near 1/2):
+    there the derivative halfway is nearer to the slope than the quotient.
+    """
+    dx, dy = x - x0, y - y0
+    same, at = vanishes(dx, x), x
+    if operation.name in _UNIT | _OWN:
+        reach = 0.02 * (torch.maximum(x.abs(), x0.abs()) if operation.name in _OWN else 1.0)
+        lost = dy.abs() <= 4 * torch.finfo(y.dtype).eps ** 0.5 * torch.maximum(y.abs(), y0.abs())
+        same, at = same | ((dx.abs() <= reach) & lost), (x + x0) / 2
+    slopes = dy.div_(dx)
     if not bool(same.any()):  # a second run of the function is worth avoiding
         return slopes
     with torch.enable_grad():
-        point = x.detach().requires_grad_()
-        derivative = torch.autograd.grad(function(point).sum(), point)[0]
+        point = at.detach().requires_grad_()
+        derivative = torch.autograd.grad(operation(point).sum(), point)[0]
     return torch.where(same, derivative, slopes)
 
 
 def _step(x: Tensor, x0: Tensor) -> Tensor:
     """The difference x - x0; 0 where both are minus infinity (a masked score)."""
     return torch.where(x == x0, 0, x - x0)
+
+
+def _exp_slope(larger: Tensor, dx: Tensor) -> Tensor:
+    """The slope of exp over a distance dx, from the larger of its two values; exact for the smallest dx."""
+    way = dx.abs()
+    return larger * torch.where(way == 0, 1, -torch.expm1(-way) / way)
 
 
 def softmax_slopes(x: Tensor, x0: Tensor, dim: int, log: bool) -> Callable[[Tensor], Tensor]:
@@ -59,11 +77,17 @@ def softmax_slopes(x: Tensor, x0: Tensor, dim: int, log: bool) -> Callable[[Tens
     lse, lse0 = x.logsumexp(dim, keepdim=True), x0.logsumexp(dim, keepdim=True)
     top = torch.maximum(x.amax(dim, keepdim=True), x0.amax(dim, keepdim=True))
     e, e0, dx = (x - top).exp(), (x0 - top).exp(), _step(x, x0)
-    total = (e - e0).sum(dim, keepdim=True)
-    of_log = quotient(lse - lse0, total, e.sum(dim, keepdim=True), 1 / e.sum(dim, keepdim=True))
-    shares = of_log * quotient(e - e0, dx, x, e)  # of each score in the change of log sum exp
+    inner = _exp_slope(torch.maximum(e, e0), dx)
+    rise = (inner * torch.where(inner == 0, 0, dx)).sum(dim, keepdim=True)
+    sum0 = e0.sum(dim, keepdim=True)
+    # log1p where the sums are close: their difference would be rounding
+    close = rise.abs() < sum0 / 2
+    way = torch.where(close, torch.log1p(torch.where(close, rise / sum0, 0)), lse - lse0)
+    shares = (
+        torch.where(rise == 0, 1 / sum0, way / rise) * inner
+    )  # of each score in the change of log sum exp
     u, u0 = x - lse, x0 - lse0
-    outer = torch.ones_like(u) if log else quotient(u.exp() - u0.exp(), _step(u, u0), u, u.exp())
+    outer = torch.ones_like(u) if log else _exp_slope(torch.maximum(u, u0).exp(), _step(u, u0))
 
     def back(m: Tensor) -> Tensor:
         inner = m * outer
@@ -102,8 +126,8 @@ def _channels(
     both = function(z).sub_(f0).mul_(m)
     apart = function(torch.add(z0, up, alpha=0.5)).sub_(function(torch.add(z0, down, alpha=0.5))).mul_(m)
     rounding = _rounding(size)
-    for_ = (both + apart).div_(up).masked_fill_(up <= rounding, 0)
-    against = (both - apart).div_(down).masked_fill_(-down <= rounding, 0)
+    for_ = (both + apart).div_(up).masked_fill_(up.abs() <= rounding, 0)
+    against = (both - apart).div_(down).masked_fill_(down.abs() <= rounding, 0)
     return for_, against
 
 
@@ -128,10 +152,16 @@ def reveal_cancel_linear(
         m: multipliers of its output.
     """
     delta, z = call.value - x0, call.z.detach()
+    step = z - z0
+    if call.weight is None:  # pooling and enlarging: weights are not told, so rises and falls go apart
+        up = 2 * call.function(delta.clamp_min(0), None)
+        down = 2 * step - up
+        for_, against = _channels(function, (z0, f0, z), up, down, up.abs() + down.abs(), m)
+        return _by_sign(delta, call.adjoint(for_), call.adjoint(against))
     reach = delta.abs().requires_grad_()
     with torch.enable_grad():
-        spread = call.function(reach, None if call.weight is None else call.weight.abs())
-    size, step = spread.detach(), z - z0
+        spread = call.function(reach, call.weight.abs())
+    size = spread.detach()
     up, down = (size + step).clamp_min_(0), (step - size).clamp_max_(0)
     for_, against = _channels(function, (z0, f0, z), up, down, size, m)
     whole = call.adjoint(for_ + against)

@@ -91,17 +91,17 @@ def _numpy_seeded(seed: int) -> Iterator[None]:
 @contextmanager
 def _protected(model: nn.Module, seed: int) -> Iterator[None]:
     """Eval mode, gradients of weights and global random numbers: all put back afterwards."""
-    grads = [(weight, weight.grad) for weight in model.parameters()]
     where = device_of(model)
     cudnn = torch.backends.cudnn
     # full float32 and fixed algorithms, so that a GPU gives the CPU's maps and the same ones every time
     exact = cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False)
     with (
+        undisturbed(model),  # first: from here on other threads wait
         torch.random.fork_rng(devices=[where] if where.type == "cuda" else []),
         _numpy_seeded(seed),
-        undisturbed(model),
         exact,
     ):
+        grads = [(weight, weight.grad) for weight in model.parameters()]
         torch.manual_seed(seed)
         try:
             for weight, _ in grads:

@@ -148,6 +148,7 @@ def _advance(
         distance: how far a feature may be from `share`.
         fraction: of all features that are moved at once.
     """
+    slopes = slopes.nan_to_num(nan=torch.inf)  # moved last; the map is undefined, but the path must end
     low, high = max(share - distance, 0.0), min(share + distance, 1.0)
     place = place.clamp_min(low)
     whole = size.sum(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,18 +12,22 @@ from torch import Tensor, nn
 
 from verax.errors import InvalidInput
 
+_TURN = threading.RLock()
+"""Held while a network is in eval mode: two threads that put modes back would put back each other's."""
+
 
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[nn.Module]:
-    """Run `model` in eval mode and put every module's own mode back afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        for module, _ in modes:
-            module.training = False
-        yield model
-    finally:
-        for module, training in modes:
-            module.training = training
+    """Run `model` in eval mode and put every module's own mode back afterwards; threads take turns."""
+    with _TURN:
+        modes = [(module, module.training) for module in model.modules()]
+        try:
+            for module, _ in modes:
+                module.training = False
+            yield model
+        finally:
+            for module, training in modes:
+                module.training = training
 
 
 def device_of(model: nn.Module) -> torch.device:
