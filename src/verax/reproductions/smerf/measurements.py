@@ -70,6 +70,7 @@ class Measurements:
         backgrounds: "noise" or "real" -> long table of a run on it.
         certificates: as in the manifest of the run; on other backgrounds they have a ``background``.
         identifiability: method -> (accuracy, low, high, chance) of naming the reasoning from a map.
+        renderer: of the run's pictures.
         replicates: bootstrap draws.
         seed: of the bootstrap.
     """
@@ -82,6 +83,7 @@ class Measurements:
         backgrounds: Mapping[str, pd.DataFrame] | None = None,
         certificates: Sequence[Mapping[str, Any]] = (),
         identifiability: Mapping[str, tuple[float, float, float, float]] | None = None,
+        renderer: str = "published",
         replicates: int = DRAWS,
         seed: int = 0,
     ) -> None:
@@ -95,7 +97,7 @@ class Measurements:
         }
         self.certificates = list(certificates)
         self.identifiability = dict(identifiability or {})
-        self.replicates, self.seed = replicates, seed
+        self.renderer, self.replicates, self.seed = renderer, replicates, seed
         self._given = dict(networks or {})
         self._tables: dict[tuple[str, str, str, Undefined], Table] = {}
 
@@ -232,7 +234,9 @@ class Measurements:
         flags = np.array(
             [[counts.get((t, g, m), 0) > 0 for m in methods] for t, g in means.index.itertuples(index=False)]
         )
-        return Table(means.index, methods, np.concatenate([means.point[None], means.replicates]), flags)
+        # the bootstrap widens few samples about their mean, and so may leave the metrics' range, 0 and more
+        draws = np.concatenate([means.point[None], np.maximum(means.replicates, 0.0)])
+        return Table(means.index, methods, draws, flags)
 
 
 def measure(scores: pd.DataFrame | Measurements, **options: Any) -> Measurements:

@@ -134,16 +134,17 @@ class _File(_Strict):
 
     @model_validator(mode="after")
     def _names(self) -> _File:
-        known, tasks = set(self.methods["all"]), {t for family in self.families.values() for t in family}
+        known = set(self.methods["all"])
+        tasks = {task for family in self.families.values() for task in family}
         for series in self.series:
             wrong: set[str] = {*series.values, *series.undefined, *series.doubtful} - known
             wrong |= {*series.undefined, *series.doubtful} - set(series.values)
             wrong |= set(series.tasks) - set(self.families[series.family])
             if wrong:
                 raise ValueError(f"{series.figure} names {sorted(wrong)}")
-        for table in (self.table1, self.table3, *self.accuracy.values()):
-            if set(table) != tasks:
-                raise ValueError(f"a table has the settings {sorted(table)}")
+        for listed in (set(self.table1), set(self.table3), *map(set[str], self.accuracy.values())):
+            if listed != tasks:
+                raise ValueError(f"a table has the settings {sorted(listed)}")
         return self
 
 

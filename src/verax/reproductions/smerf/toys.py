@@ -19,6 +19,7 @@ from verax.metrics import published
 from verax.metrics.scoring import published_scores
 from verax.networks.architectures import cnn3, cnn4
 from verax.protocols.published import prepare
+from verax.reproductions.smerf import paper
 from verax.reproductions.smerf.measurements import Floats
 from verax.tasks.textbox.scenes import TEXTBOX
 from verax.tasks.textbox.task import TextBox
@@ -103,14 +104,13 @@ def parameters() -> tuple[int, int]:
     return simple, complicated
 
 
-def area_fraction(family: str) -> float:
+@cache
+def area_fraction(family: str, renderer: str = "published") -> float:
     """Expected PAFL of a random map: the area of the focus rectangles, as the paper aggregates it."""
-    from verax.reproductions.smerf import paper
-
-    areas = {"text": 247, "box1": 100, "box2": 16, "none": 0}
     shares = []
-    for task in paper.families()[family]:
-        for names, groups in paper.table1()[task].focus.items():
-            area = sum(areas[name] for name in names.split("+"))
-            shares += [area / SIZE**2] * len(groups) if area else []
+    for name in paper.families()[family]:
+        truth = verax.task(f"textbox/{name}", renderer=renderer).cases(n=1, seed=0).truth
+        row0, row1, col0, col1 = truth.boxes.unbind(2)
+        areas = ((row1 - row0) * (col1 - col0) * (truth.roles == Role.FOCUS)).sum(1)
+        shares += (areas[areas > 0] / SIZE**2).tolist()
     return float(np.mean(shares))

@@ -122,7 +122,7 @@ def mafl_gap(measured: Measurements) -> Finding:
     for tasks in (SIMPLE, COMPLEX):
         avoid = measured.draws("smafl", FIFTEEN, tasks=tasks, both=True)
         focus = measured.draws("pmafl", FIFTEEN, tasks=tasks, both=True)
-        gaps.append(np.max((avoid - focus) / np.maximum(avoid + focus, 1e-12), axis=(1, 2)))
+        gaps.append(np.max((avoid - focus) / np.maximum(avoid + focus, 1e-9), axis=(1, 2)))
     more = f"Simple {between(gaps[0])}, complex {between(gaps[1])}; (SMAFL - PMAFL) / (SMAFL + PMAFL)."
     return threshold(gaps[1] - gaps[0], "above", 0.0, "Difference of the largest reversals", more)
 

@@ -22,8 +22,8 @@ UNTESTABLE: Verdict = "not testable"
 VERDICTS: dict[Verdict, str] = {
     HOLDS: "the measurement, with its whole interval, is on the claim's side.",
     FAILS: "it is not. Where the interval reaches both sides, the verdict is marked uncertain.",
-    CANNOT: "the metric settles it before any method is run: the truth itself, scored as if it were a map, "
-    "gets the same answer, so that the sentence says nothing about methods.",
+    CANNOT: "the ceiling of the metric settles it whatever the method: no map, not even the truth itself, "
+    "could have had another answer. The sentence says nothing about methods.",
     UNTESTABLE: "the run does not have the network, background or method that it needs.",
 }
 Bools = NDArray[np.bool_]

@@ -6,7 +6,7 @@ import numpy as np
 
 from verax.networks.certificates import wilson
 from verax.reproductions.smerf import paper, toys
-from verax.reproductions.smerf.claims.base import Chapter, Finding, count, exact, threshold
+from verax.reproductions.smerf.claims.base import FAILS, Chapter, Finding, count, exact, threshold
 from verax.reproductions.smerf.measurements import PLAIN, Measurements, NotTestable
 from verax.tasks.textbox.reasoning import Reasoning
 from verax.tasks.textbox.settings import SETTINGS
@@ -97,15 +97,15 @@ def _accuracy(measured: Measurements, tasks: tuple[str, ...], limit: float) -> F
     n = worst["samples"] / len(paper.table3()[task])
     low, high = map(float, wilson(worst["worst_accuracy"] * n, n))
     value = float(worst["worst_accuracy"])
-    # The worst of many buckets is unlucky: its point decides, its Wilson interval says how sure that is.
+    # A limit of 1 is about the scenes that were drawn: no interval of a proportion ever lies at 1.
     finding = exact(
-        value >= limit,
+        value >= 1 if limit == 1 else low >= limit,
         f"Worst bucket of {len(rows)} networks: {value:.4f} [{low:.4f}, {high:.4f}] ({task}, "
         f"{n:.0f} fresh scenes a bucket).",
         f"accuracy of the worst bucket at least {limit:g}",
         value,
     )
-    uncertain = low < limit <= high
+    uncertain = finding.verdict == FAILS and high >= limit
     return Finding(finding.verdict, finding.measured, finding.rule, value, low, high, uncertain)
 
 
