@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -28,6 +29,7 @@ GROUPS = {task: _groups(task) for task in paper.settings()}
 """Setting -> "p" or "s" -> buckets with something to focus on or to avoid."""
 
 
+@cache
 def _level(method, metric, family, like_paper):
     if like_paper:
         for r in paper.references():
@@ -52,7 +54,9 @@ def made_up(
     random = np.random.default_rng(3)
     methods = methods or (*paper.methods(), *REFERENCES)
     families = {task: family for family, tasks in paper.families().items() for task in tasks}
-    parts = []
+    columns = {
+        name: [] for name in ("task", "seed", "method", "metric", "group", "sample", "value", "degenerate")
+    }
     for task in paper.settings():
         for metric in metrics:
             for group in GROUPS[task][metric[0]]:
@@ -62,24 +66,14 @@ def made_up(
                         own = _level(method, metric, families[task], like_paper) + shift
                         own += 0 if like_paper else 0.02 * group - 0.1
                     for seed in seeds:
-                        noise = spread * random.standard_normal(samples)
                         bad = random.random(samples) < (degenerate or {}).get(method, 0)
-                        values = np.clip(own + 0.01 * seed + noise, 0, 1)
-                        values = np.where(bad & (not metric.endswith("iou")), 0.0, values)
-                        parts.append(
-                            pd.DataFrame(
-                                {
-                                    "task": f"textbox/{task}",
-                                    "network": network,
-                                    "seed": seed,
-                                    "method": method,
-                                    "protocol": "published",
-                                    "metric": metric,
-                                    "group": group,
-                                    "sample": group * 10**9 + np.arange(samples),
-                                    "value": values,
-                                    "degenerate": bad,
-                                }
-                            )
-                        )
-    return pd.concat(parts, ignore_index=True)
+                        values = np.clip(own + 0.01 * seed + spread * random.standard_normal(samples), 0, 1)
+                        columns["value"].append(np.where(bad & (not metric.endswith("iou")), 0.0, values))
+                        columns["degenerate"].append(bad)
+                        columns["sample"].append(group * 10**9 + np.arange(samples))
+                        labels = {"task": f"textbox/{task}", "seed": seed, "method": method}
+                        for name, value in {**labels, "metric": metric, "group": group}.items():
+                            columns[name].append(np.full(samples, value, dtype=object))
+    table = pd.DataFrame({name: np.concatenate(values) for name, values in columns.items()})
+    table = table.astype({"seed": int, "group": int})
+    return table.assign(network=network, protocol="published")
