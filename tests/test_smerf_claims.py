@@ -1,4 +1,4 @@
-"""Claims of the SMERF paper: verdicts follow from numbers; the toys are the paper's; the page shows it all."""
+"""Claims of the SMERF paper: verdicts follow from numbers, toys are the paper's, the page shows it all."""
 
 from __future__ import annotations
 
@@ -254,13 +254,13 @@ def test_the_page_has_every_claim_and_needs_nothing_else(plain, tmp_path):
 def test_claims_fill_a_document(plain, tmp_path):
     page.write(tmp_path, plain)
     document = tmp_path / "doc.md"
-    document.write_text(f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n")
+    document.write_text(f"before\n{page.BEGIN}\nstale\n{page.END}\nafter\n")
     for _ in range(2):  # filling again changes nothing
         page.fill(document, tmp_path)
         text = document.read_text()
         assert text.startswith("before\n")
         assert text.endswith(f"{page.END}\nafter\n")
-        assert "old" not in text
+        assert "stale" not in text
         assert text.count("### The forty numbers") == 1
     with pytest.raises(MissingFile):
         page.fill(document, tmp_path / "nowhere")

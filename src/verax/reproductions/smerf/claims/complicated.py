@@ -54,8 +54,10 @@ def drop(
     )
     pair: list[Floats] = [summary(simple), summary(complicated)]
     tops = [between(draws[:, -1]) for draws in pair]
-    shares = [summary(draws[:, :, :-1] / draws[:, :, -1:]) for draws in (simple, complicated)]
-    left = int((shares[1][0] < shares[0][0]).sum())
+    shares = [
+        summary(draws[:1, :, :-1] / np.maximum(draws[:1, :, -1:], 1e-9)) for draws in (simple, complicated)
+    ]
+    left = int((shares[1] < shares[0]).sum())
     more = (
         f"The truth itself falls from {tops[0]} to {tops[1]}; measured as a share of it, {left} of "
         f"{len(methods)} methods still fall."
