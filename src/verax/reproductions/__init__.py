@@ -1,0 +1,1 @@
+"""Papers done again: their numbers as data, their statements as claims that code decides."""

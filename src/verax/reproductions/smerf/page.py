@@ -1,0 +1,241 @@
+"""The claims page: what the paper says, what was measured, and the verdict; HTML, JSON, CSV, Markdown."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+
+from verax.errors import InvalidInput, MissingFile
+from verax.files import make_folder, write_atomically
+from verax.reports.html import TEMPLATES as STYLE
+from verax.reproductions.smerf import claims, paper, tables
+from verax.reproductions.smerf.claims.base import VERDICTS, Claim, Finding
+from verax.reproductions.smerf.measurements import Measurements, measure
+from verax.version import __version__
+
+TEMPLATES = Path(__file__).parent / "templates"
+JSON, HTML, CSV, MARKDOWN = "claims.json", "claims.html", "comparison.csv", "claims.md"
+BEGIN, END = "<!-- claims:begin -->", "<!-- claims:end -->"
+COMMAND = "verax reproduce smerf"
+CITATION = 'Kim, Plumb and Talwalkar, "Sanity Simulations for Saliency Methods", ICML 2022'
+Findings = Sequence[tuple[Claim, Finding]]
+
+
+def write(
+    folder: str | Path, scores: pd.DataFrame | Measurements, *, command: str = COMMAND, **options: Any
+) -> dict[str, Path]:
+    """Decide all claims and write claims.json, claims.html, comparison.csv and claims.md.
+
+    Args:
+        folder: where to.
+        scores: long table of a run with the published protocol, or measurements made from it.
+        command: what made the run, for the reader.
+        options: of `Measurements`.
+
+    Returns:
+        Name of the file -> its path.
+    """
+    measured = measure(scores, **options)
+    found = claims.evaluate(measured)
+    table = tables.comparison(measured)
+    head = tables.headline(measured, table)
+    files = {
+        JSON: json.dumps(as_json(found, head, measured, command), indent=2, allow_nan=False) + "\n",
+        HTML: as_html(found, table, head, measured, command),
+        CSV: table.to_csv(index=False, float_format="%.4f"),
+        MARKDOWN: as_markdown(found, table, head, measured, command),
+    }
+    target = make_folder(Path(folder))
+    for name, text in files.items():
+        write_atomically(target / name, text.encode())
+    return {name: target / name for name in files}
+
+
+def counts(found: Findings) -> dict[str, int]:
+    """Verdict -> number of claims, in a fixed order."""
+    seen = Counter(finding.verdict for _, finding in found)
+    return {verdict: seen[verdict] for verdict in VERDICTS}
+
+
+def sentence(head: tables.Headline) -> str:
+    """The headline figure in words."""
+    if not head.numbers:
+        return "The run has none of the forty numbers of Figure 2 and its AFL twin."
+    reached = "reaches" if head.reached else "misses"
+    return (
+        f"Over {head.numbers} of the forty numbers of Figure 2 and its AFL twin the mean absolute difference "
+        f"to the paper is {head.value:.3f} [{head.low:.3f}, {head.high:.3f}], which {reached} the target of "
+        f"{tables.TARGET:g}. {head.inside} of them lie within our interval and the paper's reading error."
+    )
+
+
+def as_json(found: Findings, head: tables.Headline, measured: Measurements, command: str) -> dict[str, Any]:
+    """Everything about the claims in plain values; what is not a number is null."""
+    return {
+        "paper": CITATION,
+        "command": command,
+        "verax": __version__,
+        "networks": measured.networks,
+        "backgrounds": sorted(measured.scores),
+        "seeds": measured.seeds,
+        "headline": {**_plain(asdict(head)), "target": tables.TARGET, "reached": head.reached},
+        "verdicts": counts(found),
+        "claims": [_plain(claim.as_row(finding)) for claim, finding in found],
+    }
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    def value(x: Any) -> Any:
+        if isinstance(x, str | bool | int) or x is None:
+            return x
+        return float(x) if math.isfinite(float(x)) else None
+
+    return {name: value(x) for name, x in row.items()}
+
+
+# -- the forty numbers -------------------------------------------------------------------------------------
+
+
+def forty(table: pd.DataFrame) -> tuple[list[str], list[tuple[str, list[dict[str, Any]]]]]:
+    """The forty numbers as a table: column titles, and for each method its four cells."""
+    rows = table[table["headline"]]
+    columns = [(metric, family) for metric in ("pafl", "piou") for family in ("simple", "complex")]
+    lines = []
+    for method in paper.methods("ten"):
+        cells = []
+        for metric, family in columns:
+            match = rows[(rows["method"] == method) & (rows["metric"] == metric) & (rows["family"] == family)]
+            cells.append(match.iloc[0].to_dict())
+        lines.append((method, cells))
+    return [f"{metric.upper()}, {family}" for metric, family in columns], lines
+
+
+def scatter(table: pd.DataFrame) -> list[dict[str, float | str]]:
+    """Points of the picture paper against ours, in a square of 100 units; headline numbers are marked."""
+    rows = table[table["ours"].notna() & (table["statistic"] != "std") & (table["relation"] == "equals")]
+    points: list[dict[str, float | str]] = []
+    for row in rows.sort_values("headline", kind="stable").to_dict("records"):
+        ours = row["drawn"] if "NaN drawn" in row["note"] else row["ours"]
+        text = f"{row['method']}, {row['metric'].upper()} {row['family']} ({row['figure']})"
+        kind = "head" if row["headline"] else "other"
+        points.append(
+            {
+                "x": 100 * row["paper"],
+                "y": 100 * (1 - min(ours, 1.0)),
+                "low": 100 * (1 - max(row["low"], 0.0)),
+                "high": 100 * (1 - min(row["high"], 1.0)),
+                "kind": kind,
+                "text": f"{text}: paper {row['paper']:.2f}, ours {ours:.2f}",
+            }
+        )
+    return points
+
+
+# -- pages -------------------------------------------------------------------------------------------------
+
+
+def as_html(
+    found: Findings, table: pd.DataFrame, head: tables.Headline, measured: Measurements, command: str
+) -> str:
+    """One page that needs no network and no scripts."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters["two"] = lambda value: "–" if pd.isna(value) else f"{value:.2f}"
+    environment.filters["signed"] = lambda value: "–" if pd.isna(value) else f"{value:+.2f}"
+    columns, lines = forty(table)
+    chapters = [
+        (chapter.topic, [(c, f) for c, f in found if c.topic == chapter.topic]) for chapter in claims.CHAPTERS
+    ]
+    figures = [
+        (str(name), rows.to_dict("records"), int((rows["state"] == tables.INSIDE).sum()))
+        for name, rows in table[table["state"] != tables.MISSING].groupby("figure", sort=False)
+    ]
+    return environment.get_template("claims.html.j2").render(
+        css=(STYLE / "report.css").read_text() + (TEMPLATES / "claims.css").read_text(),
+        citation=CITATION,
+        command=command,
+        version=__version__,
+        chapters=chapters,
+        counts=counts(found),
+        meanings=VERDICTS,
+        sentence=sentence(head),
+        head=head,
+        target=tables.TARGET,
+        columns=columns,
+        lines=lines,
+        points=scatter(table),
+        figures=figures,
+        missing=int((table["state"] == tables.MISSING).sum()),
+        total=len(table),
+        seeds=measured.seeds,
+        networks=measured.networks,
+        backgrounds=sorted(measured.scores),
+    )
+
+
+def as_markdown(
+    found: Findings, table: pd.DataFrame, head: tables.Headline, measured: Measurements, command: str
+) -> str:
+    """The same in short, for the documentation: counts, claims, and the forty numbers."""
+    numbers = ", ".join(f"{count} {verdict}" for verdict, count in counts(found).items())
+    roles = ", ".join(
+        f"{role} = {', '.join(dict.fromkeys(by.values()))}" for role, by in measured.networks.items()
+    )
+    lines = [
+        f"Made by `{command}` with verax {__version__}; networks: {roles}; training seeds: {measured.seeds}; "
+        f"backgrounds: {', '.join(sorted(measured.scores))}.",
+        "",
+        f"**{len(found)} claims: {numbers}.** {sentence(head)}",
+        "",
+        "### The forty numbers",
+        "",
+        "Each cell: paper → ours [95 % interval]; **bold** where the two do not meet.",
+        "",
+    ]
+    titles, rows = forty(table)
+    lines += ["| method | " + " | ".join(titles) + " |", "|---" * (len(titles) + 1) + "|"]
+    for method, cells in rows:
+        lines.append(f"| {_cell(method)} | " + " | ".join(map(_compared, cells)) + " |")
+    for chapter in claims.CHAPTERS:
+        lines += ["", f"### {chapter.topic}", "", "| the paper says | measured | verdict |", "|---|---|---|"]
+        for claim, finding in found:
+            if claim.topic == chapter.topic:
+                doubt = " (uncertain)" if finding.uncertain else ""
+                says = f"{claim.says} *({claim.where})*"
+                lines.append(f"| {_cell(says)} | {_cell(finding.measured)} | **{finding.verdict}**{doubt} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("*G", "\\*G").replace("\n", " ")
+
+
+def _compared(cell: dict[str, Any]) -> str:
+    if cell["state"] == tables.MISSING:
+        return f"{cell['paper']:.2f} → –"
+    if "NaN drawn" in cell["note"]:
+        text = f"NaN → {cell['ours']:.2f} (drawn {cell['drawn']:.2f})"
+    else:
+        text = f"{cell['paper']:.2f} → {cell['ours']:.2f} [{cell['low']:.2f}, {cell['high']:.2f}]"
+    return text if cell["state"] == tables.INSIDE else f"**{text}**"
+
+
+def fill(document: str | Path, run: str | Path) -> None:
+    """Put the claims.md of a run folder between the markers of a Markdown document."""
+    path, source = Path(document), Path(run) / MARKDOWN
+    if not source.is_file():
+        raise MissingFile(f"{str(run)!r} has no {MARKDOWN}; write it with {COMMAND!r}.")
+    text = path.read_text()
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise InvalidInput(f"{str(path)!r} needs the markers {BEGIN} and {END}, once and in this order.")
+    before, after = text.partition(BEGIN)[0], text.partition(END)[2]
+    write_atomically(path, f"{before}{BEGIN}\n{source.read_text()}{END}{after}".encode())
