@@ -63,8 +63,8 @@ class Stepper:
         self.loss = find_loss(recipe.loss)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.weights = torch.cat([_flatten(p.detach()) for p in self.parameters])
-        sizes = [p.numel() for p in self.parameters]
-        for parameter, row in zip(self.parameters, self.weights.split(sizes), strict=True):
+        rows = torch.split(self.weights, [p.numel() for p in self.parameters])
+        for parameter, row in zip(self.parameters, rows, strict=True):
             parameter.data = _unflatten(row, parameter)
         self.device = self.weights.device
         self.first, self.second = torch.zeros_like(self.weights), torch.zeros_like(self.weights)
@@ -127,7 +127,7 @@ class Stepper:
         state = [self.weights, self.first, self.second, *self.model.buffers()]
         kept = [tensor.clone() for tensor in state]
         here = torch.cuda.current_stream(self.device)
-        aside = torch.cuda.Stream(self.device)
+        aside = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         aside.wait_stream(here)
         with torch.cuda.stream(aside):
             for _ in range(_WARM_UP):

@@ -192,9 +192,7 @@ def train(
     else:
         if recipe is not None:
             if "@" in network and recipe != name.recipe:
-                raise InvalidParameter(
-                    f"The network {network!r} has a recipe already, which is not {recipe!r}."
-                )
+                raise InvalidParameter(f"The network {network!r} has a recipe of its own, not {recipe!r}.")
             name = names.parse(f"{name.architecture}@{recipe}")
         plan = fitted(name.recipe, name.architecture, task)
     check_canvas(name.architecture, task)
