@@ -55,7 +55,13 @@ def _unflatten(row: Tensor, like: Tensor) -> Tensor:
 
 
 class Stepper:
-    """Trains a network, one batch at a call."""
+    """Trains a network, one batch at a call.
+
+    Attributes:
+        recorded: replay a CUDA graph on a GPU; the plain steps give the same network, more slowly.
+    """
+
+    recorded = True
 
     def __init__(self, model: nn.Module, recipe: Recipe, steps: int) -> None:
         """Prepare at most `steps` steps; the weights of `model` become parts of one flat tensor."""
@@ -85,7 +91,7 @@ class Stepper:
         """
         self.now.copy_(self.table[self.done])
         self.done += 1
-        if self.device.type != "cuda":
+        if self.device.type != "cuda" or not self.recorded:
             return self._step(*batch)
         if self._graph is None:
             self._record(batch)

@@ -62,12 +62,12 @@ def _levels(streams: Streams, canvas: tuple[int, int]) -> Tensor:
     for cell in _CELLS:
         size = math.ceil(height / cell) + 1, math.ceil(width / cell) + 1
         grid = streams.integers(("texture", cell), 256, 4, *size).sub_(128)
-        colour = grid[:, :1] * 2 + grid[:, 1:]  # light, which all channels share, and a tint
+        colour = grid[:, :1] * 3 + grid[:, 1:]  # light, which all channels share, and a tint
         strength = streams.integers(("strength", cell), 5, 1, 1, 1).add_(1)
         layer = _along(_along(colour, height, cell, 2), width, cell, 3).mul_(strength)
         total = layer if total is None else total.add_(layer)
         weights += strength
     assert total is not None
-    contrast = streams.integers("contrast", 4, 1, 1, 1).add_(2)
-    mean = streams.integers("mean", 128, 3, 1, 1).add_(64)
-    return total.mul_(contrast).div_(weights * 2, rounding_mode="floor").add_(mean).clamp_(0, 255)
+    contrast = streams.integers("contrast", 3, 1, 1, 1).add_(2)
+    mean = streams.integers("mean", 112, 1, 1, 1) + streams.integers("tint", 64, 3, 1, 1) + 24
+    return total.mul_(contrast).div_(weights * 4, rounding_mode="floor").add_(mean).clamp_(0, 255)
