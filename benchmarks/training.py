@@ -52,7 +52,7 @@ def timed(function, name, device):
 
 
 def measure_phases(device):
-    """Count the time inside the trainer; waiting for the GPU at every phase makes the total a little longer."""
+    """Count the time inside the trainer; waiting for the GPU at every phase makes it a little longer."""
     batches.Pool.pictures = timed(batches.Pool.pictures, "rendering", device)
     verax.TextBox.layout = timed(verax.TextBox.layout, "placement", device)
     steps.Stepper.__call__ = timed(steps.Stepper.__call__, "forward and backward", device)

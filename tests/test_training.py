@@ -77,7 +77,7 @@ def test_methods_for_transformers_explain_the_vit(method):
 
 
 @pytest.mark.parametrize("name", ["alexnet", "vgg16", "resnet18"])
-@pytest.mark.parametrize("method", ["lrp-epsilon", "deeplift-rescale", "grad-cam"])
+@pytest.mark.parametrize("method", ["lrp-epsilon", "deeplift-rescale"])
 def test_rules_know_the_convolutional_networks(name, method):
     cases = task().cases(group=[12], n=1)
     maps = verax.explain(initialise(name, 2, 0).eval(), cases.inputs, cases.targets, method=method)
@@ -333,14 +333,13 @@ def test_the_adversary_keeps_its_limits_and_does_harm():
     with torch.no_grad():
         before = F.cross_entropy(model(cases.inputs), cases.targets)
         assert F.cross_entropy(model(worse), cases.targets) > before + 1
-    assert attacks.robust_accuracy(model, task(), 0.3, n=4) < attacks.robust_accuracy(
-        model, task(), 1e-4, n=4
-    )
+    strong, weak = (attacks.robust_accuracy(model, task(), eps, n=2) for eps in (0.3, 1e-4))
+    assert strong < weak
 
 
 def test_robust_training_starts_from_stored_weights_and_withstands():
     eps = 0.05
-    plan = dataclasses.replace(RECIPES["robust"], scenes=256, batch=64, epochs=3, adversary=eps, rate=5e-4)
+    plan = dataclasses.replace(RECIPES["robust"], scenes=64, batch=32, epochs=2, adversary=eps, rate=5e-4)
     done = train(task(), "cnn3", recipe=plan, groups=[1, 12], device="cpu", quiet=True)
     assert done.start == "weights of cnn3"  # shipped
     plain = task().network("cnn3")
@@ -356,9 +355,8 @@ def test_robust_training_starts_from_stored_weights_and_withstands():
     assert 0 <= done.robust <= 1
     published = dataclasses.replace(done, recipe="published")
     published.save()
-    again = train(
-        task(), "cnn3", recipe=dataclasses.replace(plan, scenes=64, epochs=1), device="cpu", quiet=True
-    )
+    short = dataclasses.replace(plan, scenes=64, epochs=1)
+    again = train(task(), "cnn3", recipe=short, groups=[1, 12], device="cpu", quiet=True)
     assert again.start == "weights of cnn3@published"
     assert json.loads(again.save().with_suffix(".json").read_text())["robust_accuracy"] == again.robust
 
