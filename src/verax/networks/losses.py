@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -19,7 +20,7 @@ def clipped(outputs: Tensor, labels: Tensor) -> Tensor:
     there is dead. The mean runs over samples and outputs; targets are one-hot.
     """
     outputs = outputs.float()
-    wanted = F.one_hot(labels, outputs.shape[1]).to(outputs.dtype)
+    wanted = torch.zeros_like(outputs).scatter_(1, labels[:, None], 1.0)
     share = outputs.clamp(_EDGE, 1 - _EDGE)
     return -(wanted * share.log() + (1 - wanted) * (1 - share).log()).mean()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -365,11 +365,15 @@ def _starts(streams: Streams, epoch: int, pictures: Tensor) -> Tensor:
     return streams.uniform(("adversary", epoch), *pictures.shape[1:]).float().mul_(2).sub_(1)
 
 
-def _quick(device: torch.device) -> AbstractContextManager[None]:
-    """Let cuDNN look for its fastest kernels; shapes never change during training."""
-    if device.type != "cuda":
-        return nullcontext()
-    return torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False, allow_tf32=True)
+@contextmanager
+def _quick(device: torch.device) -> Iterator[None]:
+    """Let cuDNN look for its fastest kernels; shapes hardly change during training."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = before or device.type == "cuda"
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 @contextmanager
