@@ -87,7 +87,8 @@ class Stepper:
     def __call__(self, *batch: Tensor) -> Tensor:
         """Learn from pictures, labels and, with an adversary, where it starts from.
 
-        Gives the loss before the step and the sum of the gradient's magnitudes; the next step overwrites it.
+        Gives the loss before the step and the largest gradient of the output that learns least (zero: an
+        output from which nothing is learned); the next step overwrites it.
         """
         self.now.copy_(self.table[self.done])
         self.done += 1
@@ -108,8 +109,9 @@ class Stepper:
         with torch.autocast("cuda", torch.bfloat16, enabled=fast, cache_enabled=False):
             if start is not None and self.recipe.adversary is not None:
                 pictures = self._attacked(pictures, labels, start, self.recipe.adversary)
-            loss = self.loss(self.model(pictures), labels)
-        slopes = torch.autograd.grad(loss, self.parameters)
+            outputs = self.model(pictures)
+            loss = self.loss(outputs, labels)
+        outer, *slopes = torch.autograd.grad(loss, [outputs, *self.parameters])
         slope = torch.cat([_flatten(part) for part in slopes])
         if self.recipe.clip is not None:
             slope = slope * (self.recipe.clip / (slope.norm() + 1e-6)).clamp(max=1)
@@ -118,7 +120,7 @@ class Stepper:
         self.second.mul_(_BETA2).addcmul_(slope, slope, value=1 - _BETA2)
         root = self.second.sqrt().mul_(correction).add_(self.recipe.epsilon)
         self.weights.sub_(self.first / root * rate)
-        return torch.stack([loss.detach(), slope.abs().sum()])
+        return torch.stack([loss.detach(), outer.abs().amax(0).amin().to(loss.dtype)])
 
     def _attacked(self, pictures: Tensor, labels: Tensor, start: Tensor, eps: float) -> Tensor:
         """What an adversary makes of the pictures; it knows the network as it is used, without dropout."""

@@ -62,7 +62,8 @@ Watcher = Callable[[Progress], None]
 Batches = Iterator[tuple[Tensor, Tensor, Streams]]
 _EVALUATED = 200  # scenes in each bucket after every epoch
 _TEST = 400  # scenes in each bucket that decide about another try
-_LIFELESS = 25  # steps without any gradient after which a network counts as dead
+_LIFELESS = 25  # steps in which an output learns nothing, though it is wrong: the network counts as dead
+_WRONG = 1.0  # a loss that no sure and right network has
 _SCRATCH = "trained from scratch"
 
 
@@ -336,7 +337,7 @@ class _Job:
             total += report[0]
             if plan.stop is not None:
                 loss, slope = report.tolist()
-                lifeless = lifeless + 1 if slope == 0 else 0
+                lifeless = lifeless + 1 if slope == 0 and loss > _WRONG else 0
                 if loss < plan.stop:
                     return epoch, loss, "loss"
                 if lifeless == _LIFELESS:
