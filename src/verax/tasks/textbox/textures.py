@@ -16,18 +16,20 @@ from torch import Tensor
 
 from verax.seeding import Streams, parts
 
-_CELLS = (32, 16, 8, 4, 2)
+_CELLS = (32, 16, 8, 4, 2)  # powers of two: dividing is shifting
 
 
 def _along(grid: Tensor, size: int, cell: int, dim: int) -> Tensor:
     """Join the values of a grid smoothly (3 f^2 - 2 f^3) along one dimension, at `size` places."""
-    place = torch.arange(size, device=grid.device)
+    place = torch.arange(size, device=grid.device, dtype=torch.int32)
     index, inside = place // cell, place % cell
     shape = [1] * grid.dim()
     shape[dim] = size
     weight = (inside * inside * (3 * cell - 2 * inside)).view(shape)
     before, after = grid.index_select(dim, index), grid.index_select(dim, index + 1)
-    return (before * (cell**3 - weight) + after * weight).div_(cell**3, rounding_mode="floor")
+    return (
+        (before * (cell**3 - weight)).add_(after * weight).bitwise_right_shift_(3 * (cell.bit_length() - 1))
+    )
 
 
 @dataclass(frozen=True)
@@ -58,16 +60,21 @@ def _levels(streams: Streams, canvas: tuple[int, int]) -> Tensor:
     """Whole levels from 0 to 255."""
     height, width = canvas
     total: Tensor | None = None
-    weights = torch.zeros(len(streams), 1, 1, 1, dtype=torch.int64, device=streams.ids.device)
+    weights = torch.zeros(len(streams), 1, 1, 1, dtype=torch.int32, device=streams.ids.device)
     for cell in _CELLS:
         size = math.ceil(height / cell) + 1, math.ceil(width / cell) + 1
-        grid = streams.integers(("texture", cell), 256, 4, *size).sub_(128)
+        grid = streams.integers(("texture", cell), 256, 4, *size).sub_(128).to(torch.int32)
         colour = grid[:, :1] * 3 + grid[:, 1:]  # light, which all channels share, and a tint
-        strength = streams.integers(("strength", cell), 5, 1, 1, 1).add_(1)
+        strength = streams.integers(("strength", cell), 5, 1, 1, 1).add_(1).to(torch.int32)
         layer = _along(_along(colour, height, cell, 2), width, cell, 3).mul_(strength)
         total = layer if total is None else total.add_(layer)
         weights += strength
     assert total is not None
-    contrast = streams.integers("contrast", 3, 1, 1, 1).add_(2)
+    contrast = streams.integers("contrast", 3, 1, 1, 1).add_(2).to(torch.int32)
     mean = streams.integers("mean", 112, 1, 1, 1) + streams.integers("tint", 64, 3, 1, 1) + 24
-    return total.mul_(contrast).div_(weights * 4, rounding_mode="floor").add_(mean).clamp_(0, 255)
+    return (
+        total.mul_(contrast)
+        .div_(weights * 4, rounding_mode="floor")
+        .add_(mean.to(torch.int32))
+        .clamp_(0, 255)
+    )
