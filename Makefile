@@ -23,6 +23,7 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/textbox.py
+	$(BIN)/python benchmarks/training.py --tasks simple-fr
 	$(BIN)/python benchmarks/methods.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/correctness.py

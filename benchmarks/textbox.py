@@ -12,7 +12,7 @@ import torch
 from PIL import Image, ImageDraw
 
 import verax
-from verax.tasks.textbox import glyphs
+from verax.tasks.textbox import glyphs, renderers
 
 
 def pil_loop(layout, states):
@@ -41,25 +41,42 @@ def best(function, repeats=5):
     for _ in range(repeats):
         start = time.perf_counter()
         function()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
     return min(times)
 
 
+def prepared(task, each, device):
+    """Groups, streams and layouts of `each` scenes of all buckets."""
+    groups = torch.tensor(task.groups, device=device).repeat_interleave(each)
+    streams = task.streams(groups * 10**9 + torch.arange(len(groups), device=device), 0, "benchmark")
+    return groups, streams, task.layout(groups, streams)
+
+
 def main() -> None:
-    """Print pictures a second and the ratio."""
+    """Print pictures a second and the ratio, for every background and device."""
     task = verax.task("textbox/complex-cr1")
-    groups = torch.tensor(task.groups).repeat_interleave(200)
-    streams = task.streams(groups * 10**9 + torch.arange(len(groups)), 0, "benchmark")
-    layout = task.layout(groups, streams)
+    _, streams, layout = prepared(task, 200, "cpu")
     ours, theirs = task.render(layout, streams), pil_loop(layout, layout.states)
     print(f"same pictures: largest difference {float((ours - theirs).abs().max()):.4f} (of 1)")
-    n = len(groups)
-    loop = best(lambda: pil_loop(layout, layout.states))
-    drawn = best(lambda: task.render(layout, streams))
-    placed = best(lambda: task.layout(groups, streams))
-    print(f"PIL loop        {n / loop:10.0f} pictures/s")
-    print(f"verax renderer  {n / drawn:10.0f} pictures/s   {loop / drawn:5.1f} x the loop")
-    print(f"verax placement {n / placed:10.0f} layouts/s")
+    loop = len(layout.states) / best(lambda: pil_loop(layout, layout.states))
+    print(f"PIL loop                   {loop:12.0f} pictures/s")
+    for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
+        for background, each in (("black", 200), ("noise", 20), ("texture", 20)):
+            task = verax.task("textbox/complex-cr1", background=background)
+            groups, streams, layout = prepared(task, each if device == "cpu" else 2000, device)
+            drawn = len(groups) / best(lambda t=task, p=layout, s=streams: t.render(p, s))
+            ratio = f"{drawn / loop:7.1f} x the loop"
+            print(f"verax {device:4} {background:7} drawing {drawn:12.0f} pictures/s {ratio}")
+        placed = len(groups) / best(lambda t=task, g=groups, s=streams: t.layout(g, s))
+        print(f"verax {device:4}       placement {placed:12.0f} layouts/s")
+    # on a CPU most of the time goes into getting fresh memory for 49 kB a picture
+    task = verax.task("textbox/complex-cr1")
+    _, streams, layout = prepared(task, 200, "cpu")
+    behind = task.background.draw(streams, task.world.canvas)
+    painted = len(behind) / best(lambda: renderers.draw(task.renderer, layout, task.world, behind))
+    print(f"verax cpu  objects alone   {painted:12.0f} pictures/s {painted / loop:7.1f} x the loop")
 
 
 if __name__ == "__main__":

@@ -10,9 +10,11 @@ from scipy import stats
 import verax
 from verax.errors import InvalidParameter, MissingFile, UnknownName, WeightsError
 from verax.networks import NETWORKS, library
+from verax.networks.batches import fresh
 from verax.networks.certificates import Thresholds, edits, wilson
 from verax.networks.inference import predictions
-from verax.networks.training import RECIPES, Recipe, batches, initialise, train
+from verax.networks.recipes import RECIPES, Recipe
+from verax.networks.training import initialise, train
 
 TINY = Recipe(rate=1e-3, batch=128, epochs=1, scenes=1280, cycle=True)
 
@@ -38,14 +40,14 @@ def test_recipes_are_the_published_ones():
 def test_training_batches_are_balanced_fresh_and_deterministic():
     task = verax.task("textbox/complex-fr")
     device = torch.device("cpu")
-    first = list(batches(task, task.groups, 0, 3, 400, device))
-    again = list(batches(task, task.groups, 0, 3, 400, device))
+    first = list(fresh(task, task.groups, 0, 3, 400, device))
+    again = list(fresh(task, task.groups, 0, 3, 400, device))
     assert all(torch.equal(a[0], b[0]) and torch.equal(a[1], b[1]) for a, b in zip(first, again, strict=True))
-    labels = torch.cat([y for _, y in first])
+    labels = torch.cat([y for _, y, _ in first])
     assert stats.binomtest(int(labels.sum()), len(labels)).pvalue > 1e-3
-    pictures = torch.cat([x for x, _ in first]).flatten(1)
+    pictures = torch.cat([x for x, _, _ in first]).flatten(1)
     assert len(torch.unique(pictures, dim=0)) > 1000  # empty scenes are alike, all others differ
-    other = next(batches(task, task.groups, 1, 1, 400, device))
+    other = next(fresh(task, task.groups, 1, 1, 400, device))
     assert not torch.equal(other[0], first[0][0])
 
 

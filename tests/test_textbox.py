@@ -279,3 +279,37 @@ def test_cases_can_be_taken_apart_and_joined():
     assert torch.equal(joined.inputs, cases.inputs)
     assert torch.equal(joined.truth.roles, cases.truth.roles)
     assert len(cases[[1, 5]]) == 2
+
+
+# -- textures --------------------------------------------------------------------------------------------
+
+
+def test_textures_belong_to_samples_and_look_like_nature():
+    task = verax.task("textbox/simple-fr", background="texture")
+    cases = task.cases(group=1, n=60)
+    assert torch.equal(task.cases(group=1, n=1, start=41).inputs[0], cases.inputs[41])
+    assert not torch.equal(cases.inputs[0], cases.inputs[1])
+    assert cases.inputs.max() <= 0.7
+    assert torch.allclose((cases.inputs * 255 / 0.7).round() * 0.7 / 255, cases.inputs, atol=1e-6)
+    # amplitudes fall with the frequency, as in photographs; those of white noise do not
+    power = torch.fft.fft2(cases.inputs - cases.inputs.mean((2, 3), keepdim=True)).abs().mean((0, 1))
+    rings = [float(power[0, a:b].mean()) for a, b in ((1, 3), (4, 8), (10, 20), (24, 32))]
+    assert rings == sorted(rings, reverse=True)
+    assert rings[0] > 4 * rings[-1]
+    channels = cases.inputs.flatten(2)
+    same = torch.stack([torch.corrcoef(sample)[0, 1] for sample in channels])
+    assert 0.3 < float(same.nanmean()) < 0.98  # coloured, but not a rainbow
+
+
+def test_textures_fit_any_canvas_and_stay_behind_the_objects():
+    dot = World("dots", (Kind.plain("dot", Look.box(3, 3)),), canvas=(30, 47))
+    task = TextBox("dots/1", Reasoning.parse("dot -> 1; otherwise -> 0", dot), background="texture")
+    cases = task.cases(group=2, n=5)
+    assert cases.inputs.shape == (5, 3, 30, 47)
+    assert (cases.inputs.amin(1)[cases.truth.focus] == 1).all()
+    assert cases.inputs.amax(1)[~cases.truth.focus].max() <= 0.7
+
+
+def test_noise_is_that_of_the_paper_unless_asked_otherwise():
+    assert backgrounds.background("noise") == backgrounds.Noise(0, 150)
+    assert backgrounds.background("noise:0-99").spec == "noise:0-99"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -23,6 +24,7 @@ def _signed(value: int) -> int:
 
 
 _GOLDEN = _signed(0x9E3779B97F4A7C15)
+_CACHED = 1 << 20  # values that are worked on at once on a CPU
 _MIX_1 = _signed(0xBF58476D1CE4E5B9)
 _MIX_2 = _signed(0x94D049BB133111EB)
 
@@ -77,8 +79,11 @@ class Streams:
 
     def integers(self, label: object, high: int | Tensor, *shape: int) -> Tensor:
         """Uniform whole numbers 0 .. high - 1: int64 of shape ``(N, *shape)``."""
-        limit = torch.as_tensor(high, device=self.ids.device)
-        return torch.minimum((self.uniform(label, *shape) * limit).to(torch.int64), limit.to(torch.int64) - 1)
+        drawn = self.uniform(label, *shape)
+        if isinstance(high, int):  # without a tensor, for which a GPU would have to wait
+            return drawn.mul_(high).to(torch.int64).clamp_(max=high - 1)
+        limit = high.to(self.ids.device)
+        return torch.minimum((drawn * limit).to(torch.int64), limit.to(torch.int64) - 1)
 
     def normal(self, label: object, *shape: int) -> Tensor:
         """Standard normal numbers: float32 of shape ``(N, *shape)``; two from each 64 bits (Box-Muller)."""
@@ -89,6 +94,13 @@ class Streams:
         angle = _shift(bits, 40).to(torch.float32).mul_(2.0**-24 * 2.0 * math.pi)
         pairs = torch.cat([radius * angle.cos(), radius.mul_(angle.sin_())], dim=1)
         return pairs[:, :count].reshape(len(self.ids), *shape)
+
+
+def parts(ids: Tensor, each: int) -> Iterator[slice]:
+    """Slices of samples that have `each` values: all of them on a GPU, few enough for the cache on a CPU."""
+    count = max(1, _CACHED // each) if ids.device.type == "cpu" else max(1, len(ids))
+    for start in range(0, len(ids), count):
+        yield slice(start, start + count)
 
 
 def content_ids(inputs: Tensor) -> Tensor:

@@ -35,12 +35,15 @@ def _tasks() -> Rows:
 
 
 def _networks() -> Rows:
+    import torch
+
     from verax.networks import NETWORKS, library
 
     rows: Rows = []
     records = [library.record(path) for path in library.shipped()]
     for name in NETWORKS:
-        model = NETWORKS.get(name)(2)
+        with torch.device("meta"):  # counted, not filled
+            model = NETWORKS.get(name)(2)
         count = sum(weight.numel() for weight in model.parameters())
         shipped = [r["task"] for r in records if r["network"] == name]
         about = (NETWORKS.get(name).__doc__ or "").partition("\n")[0]

@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from verax.tasks.textbox import TextBox
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
-Network = Annotated[str, typer.Option(help="Architecture: cnn3 or cnn4.")]
+Network = Annotated[
+    str,
+    typer.Option(help="cnn, cnn3, cnn4, alexnet, vgg16, resnet18 or vit; @RECIPE says how it is trained."),
+]
 Renderer = Annotated[str, typer.Option(help="sound or published.")]
-Background = Annotated[str, typer.Option(help="black, noise, noise:LOW-HIGH or folder:PATH.")]
+Background = Annotated[str, typer.Option(help="black, noise, noise:LOW-HIGH, texture or folder:PATH.")]
 
 
 def _textbox(name: str, renderer: str, background: str) -> TextBox:
@@ -38,8 +41,9 @@ def train(
     network: Network = "cnn4",
     seed: Annotated[int, typer.Option(min=0, help="Decides the first weights and every scene.")] = 0,
     recipe: Annotated[
-        str, typer.Option(help="fast (one-cycle) or published (Adam 1e-4, at most 10 epochs).")
-    ] = "fast",
+        str | None,
+        typer.Option(help="fast, published, published-script, robust or robust-EPS; or as NETWORK@RECIPE."),
+    ] = None,
     device: Device = "auto",
     early_stop: Annotated[
         bool, typer.Option(help="Stop once the network is certified with a margin.")
@@ -49,10 +53,9 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Folder for the weights (default: the store).")] = None,
 ) -> None:
     """Train a network on fresh scenes, certify it and store it with its record."""
-    from verax.networks import NETWORKS, library, training
+    from verax.networks import library, names, training
 
-    network = NETWORKS.canonical(network)
-    training.find_recipe(recipe)
+    names.parse(network if recipe is None or "@" in network else f"{network}@{recipe}")
     worlds = [_textbox(name, renderer, background) for name in tasks]
     failed = False
     for world in worlds:
@@ -81,10 +84,10 @@ def certify(
 ) -> None:
     """Prove, on fresh scenes and by interventions, that a network follows the reasoning of a task."""
     from verax import devices
-    from verax.networks import NETWORKS, certificates, library
+    from verax.networks import certificates, library, names
 
-    network = NETWORKS.canonical(network)
     world = _textbox(task, renderer, background)
+    network = str(names.parse(network).on(world))
     where = devices.resolve(device)
     if weights is None:
         model = library.network(world, network, seed)

@@ -13,6 +13,10 @@ NETWORKS: Registry[Callable[[int], nn.Module]] = Registry(
     {
         "cnn3": "verax.networks.architectures:cnn3",
         "cnn4": "verax.networks.architectures:cnn4",
+        "alexnet": "verax.networks.alexnet:alexnet",
+        "vgg16": "verax.networks.vgg:vgg16",
+        "resnet18": "verax.networks.resnet:resnet18",
+        "vit": "verax.networks.vit:vit",
     },
     group="verax.networks",
 )

@@ -9,6 +9,16 @@ from __future__ import annotations
 from torch import nn
 
 
+def glorot(model: nn.Module) -> nn.Module:
+    """Start as Keras does: weights Glorot-uniform, biases zero."""
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.xavier_uniform_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return model
+
+
 def _convolutional(
     channels: tuple[int, ...], features: int, dense: tuple[int, ...], classes: int
 ) -> nn.Module:
@@ -20,12 +30,7 @@ def _convolutional(
     for wide_in, wide_out in zip(widths, dense, strict=False):
         layers += [nn.Linear(wide_in, wide_out), nn.ReLU()]
     layers.append(nn.Linear(widths[-1], classes))
-    for layer in layers:
-        if isinstance(layer, nn.Conv2d | nn.Linear):
-            nn.init.xavier_uniform_(layer.weight)
-            assert layer.bias is not None
-            nn.init.zeros_(layer.bias)
-    return nn.Sequential(*layers)
+    return glorot(nn.Sequential(*layers))
 
 
 def cnn3(classes: int = 2) -> nn.Module:

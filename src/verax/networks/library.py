@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from verax.errors import InvalidParameter, MissingFile, WeightsError
 from verax.files import store_folder, write_atomically
-from verax.networks import NETWORKS
+from verax.networks import names
+from verax.networks.names import Name
 from verax.networks.training import Trained, initialise
 from verax.tasks import is_builtin
 from verax.tasks.textbox.task import TextBox
@@ -32,10 +33,10 @@ from verax.version import __version__
 SHIPPED = Path(__file__).parent / "shipped"
 
 
-def _stem(task: TextBox, network: str, seed: int) -> str:
-    """File name of a stored network; says all that its weights depend on except the recipe."""
+def _stem(task: TextBox, name: Name, seed: int) -> str:
+    """File name of a stored network; says all that its weights depend on (without a recipe: `fast`)."""
     safe = re.sub(r"[^A-Za-z0-9.-]+", "-", task.name).strip("-.")
-    parts = [safe, network, f"seed{seed}"]
+    parts = [safe, str(name.on(task)), f"seed{seed}"]
     if task.renderer.name != "sound":
         parts.append(task.renderer.name)
     if task.background.fingerprint != "black":
@@ -55,9 +56,9 @@ def weights_hash(model: nn.Module) -> str:
 
 def command(trained: Trained) -> str:
     """The command that trains such a network again, as far as the command line can say it."""
-    words = f"verax train {trained.task.name} --network {trained.network} --seed {trained.seed}"
-    words += f" --recipe {trained.recipe}"
-    words += "" if trained.epochs < trained.settings.epochs else " --no-early-stop"
+    words = f"verax train {trained.task.name} --network {trained.name} --seed {trained.seed}"
+    certified = bool(trained.tries) and trained.tries[-1].ended == "certified"
+    words += "" if certified or trained.settings.repeat else " --no-early-stop"
     return words + _options(trained.task)
 
 
@@ -70,10 +71,12 @@ def _options(task: TextBox) -> str:
 def save(trained: Trained, folder: Path | None = None) -> Path:
     """Store a trained network in half precision with its record; gives the path of the weights."""
     task = trained.task
-    tensors = {k: v.detach().half().cpu().contiguous() for k, v in trained.model.state_dict().items()}
-    data = save_tensors(tensors)
+    state = {name: tensor.detach().cpu() for name, tensor in trained.model.state_dict().items()}
+    # counters of batch normalisation are whole numbers, and stay so
+    halves = {name: t.half() if t.is_floating_point() else t for name, t in state.items()}
+    data = save_tensors({name: tensor.contiguous() for name, tensor in halves.items()})
     where = folder if folder is not None else store_folder() / "networks"
-    path = where / f"{_stem(task, trained.network, trained.seed)}.safetensors"
+    path = where / f"{_stem(task, trained.name, trained.seed)}.safetensors"
     record: dict[str, Any] = {
         "task": task.name,
         "network": trained.network,
@@ -82,7 +85,10 @@ def save(trained: Trained, folder: Path | None = None) -> Path:
         "renderer": task.renderer.name,
         "reasoning": str(task.reasoning),
         "recipe": {"name": trained.recipe, **asdict(trained.settings)},
+        "start": trained.start,
         "epochs": trained.epochs,
+        "tries": [asdict(attempt) for attempt in trained.tries],
+        "robust_accuracy": trained.robust,
         "command": command(trained),
         "versions": {"verax": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "sha256": hashlib.sha256(data).hexdigest(),
@@ -122,11 +128,18 @@ def read_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
 
 
 def load(path: Path, network: str, classes: int, *, check: bool = True) -> nn.Module:
-    """Rebuild a stored network in float32 and eval mode; the SHA-256 in its record must fit."""
+    """Rebuild a stored network in float32 and eval mode; the SHA-256 in its record must fit.
+
+    Args:
+        path: of the weights.
+        network: the architecture, with or without a recipe.
+        classes: how many outputs it has.
+        check: compare the SHA-256 with the record.
+    """
     tensors = read_tensors(path, record(path)["sha256"] if check else None)
-    model = initialise(network, classes, seed=0)
+    model = initialise(names.parse(network).architecture, classes, seed=0)
     try:
-        model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+        model.load_state_dict({k: t.float() if t.is_floating_point() else t for k, t in tensors.items()})
     except RuntimeError as error:
         raise WeightsError(f"The weights {path.name!r} do not fit the network {network!r}.") from error
     # convolutions run up to twice as fast on CPUs when their weights are laid out channels-last
@@ -145,7 +158,7 @@ def check_fit(task: TextBox, path: Path) -> None:
 
 def find(task: TextBox, network: str, seed: int, store: Path | None = None) -> Path | None:
     """Where the weights of a network are: trained by the user, or shipped."""
-    stem = _stem(task, network, seed)
+    stem = _stem(task, names.parse(network), seed)
     for folder in ((store or store_folder()) / "networks", SHIPPED):
         path = folder / f"{stem}.safetensors"
         if path.is_file():
@@ -172,9 +185,9 @@ def require(task: TextBox, name: str, seed: int, store: Path | None = None) -> P
 
 
 def network(task: TextBox, name: str = "cnn4", seed: int = 0, store: Path | None = None) -> nn.Module:
-    """The stored network of a task, in eval mode."""
-    name = NETWORKS.canonical(name)
-    return load(require(task, name, seed, store), name, task.classes)
+    """The stored network of a task, in eval mode; `name` is an architecture or ``ARCHITECTURE@RECIPE``."""
+    found = names.parse(name).on(task)
+    return load(require(task, str(found), seed, store), found.architecture, task.classes)
 
 
 def shipped() -> list[Path]:

@@ -1,54 +1,30 @@
-"""Training: one trainer, pictures rendered on the fly, deterministic by seed.
-
-Every step draws fresh scenes (no picture is seen twice), with all labels equally likely and the buckets of
-a label equally likely; for Complex-FR this gives the 1 : 3 weights of the paper.
-"""
+"""Training: one trainer for all recipes, pictures rendered on the fly, deterministic by seed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from verax import devices, progress, registry, seeding
-from verax.errors import InvalidParameter, suggestion
-from verax.networks import NETWORKS
+from verax.errors import InvalidParameter
+from verax.networks import NETWORKS, batches, names
+from verax.networks.attacks import robust_accuracy
 from verax.networks.certificates import Certificate, Thresholds, certify
-from verax.networks.inference import predictions
+from verax.networks.inference import device_of, predictions, undisturbed
+from verax.networks.names import Name
+from verax.networks.recipes import OWN, RECIPES, Recipe, find_recipe, fitted
+from verax.networks.steps import Stepper
+from verax.seeding import Streams
 from verax.tasks.textbox.task import TextBox
 
-
-@dataclass(frozen=True)
-class Recipe:
-    """How to train.
-
-    Attributes:
-        rate: learning rate; the peak when `cycle` is set.
-        batch: scenes in a step.
-        epochs: at most so many.
-        scenes: scenes in an epoch, times the number of buckets.
-        cycle: one-cycle schedule (Smith and Topin, 2018) instead of a constant rate.
-        clip: largest gradient norm; without it one seed in ten dies at the peak of the cycle.
-    """
-
-    rate: float
-    batch: int
-    epochs: int
-    scenes: int
-    cycle: bool
-    clip: float | None = None
-
-
-RECIPES = {
-    "fast": Recipe(rate=1.5e-3, batch=512, epochs=15, scenes=15_000, cycle=True, clip=1.0),
-    "published": Recipe(rate=1e-4, batch=128, epochs=10, scenes=15_000, cycle=False),
-}
-"""`fast`: one-cycle. `published`: Adam 1e-4, at most 10 epochs, batch 128 (appendix A.2 of the paper)."""
+__all__ = ["RECIPES", "Progress", "Recipe", "Trained", "Try", "find_recipe", "initialise", "train"]
 
 
 @dataclass(frozen=True)
@@ -63,61 +39,76 @@ class Progress:
     worst: float | None
 
 
+@dataclass(frozen=True)
+class Try:
+    """One attempt of a recipe that may need several.
+
+    Attributes:
+        epochs: how many were begun.
+        loss: of the last batch.
+        ended: why it ended: "loss", "dead", "certified" or "epochs".
+        train: accuracy on the training pictures, where a recipe asks for it.
+        test: accuracy on test pictures, likewise.
+    """
+
+    epochs: int
+    loss: float
+    ended: str
+    train: float | None = None
+    test: float | None = None
+
+
 Watcher = Callable[[Progress], None]
+Batches = Iterator[tuple[Tensor, Tensor, Streams]]
 _EVALUATED = 200  # scenes in each bucket after every epoch
-_CHUNK = 64  # steps whose layouts are drawn together: placement is a loop, and small loops are slow on a GPU
+_TEST = 400  # scenes in each bucket that decide about another try
+_LIFELESS = 25  # steps in which an output learns nothing, though it is wrong: the network counts as dead
+_WRONG = 1.0  # a loss that no sure and right network has
+_SCRATCH = "trained from scratch"
 
 
-def find_recipe(name: str | Recipe) -> Recipe:
-    """The recipe called `name`, or one's own as it is."""
-    if isinstance(name, Recipe):
-        return name
-    if name not in RECIPES:
-        raise InvalidParameter(f"There is no recipe named {name!r}{suggestion(str(name), RECIPES)}")
-    return RECIPES[name]
-
-
-def initialise(name: str, classes: int, seed: int) -> nn.Module:
-    """A fresh network whose first weights depend on `seed` alone."""
+def initialise(name: str, classes: int, seed: int, attempt: int = 0) -> nn.Module:
+    """A fresh network whose first weights depend on `seed` (and on the number of the try) alone."""
+    labels = (name, classes, seed) if attempt == 0 else (name, classes, seed, attempt)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seeding.key("initialise", name, classes, seed) & 0x7FFFFFFFFFFFFFFF)
+        torch.manual_seed(seeding.key("initialise", *labels) & 0x7FFFFFFFFFFFFFFF)
         return NETWORKS.get(name)(classes)
 
 
-def _buckets(task: TextBox, groups: Sequence[int], streams: seeding.Streams) -> Tensor:
-    """A bucket for each stream: a label first, then one of its buckets."""
-    labels = task.labels(torch.tensor(groups)).tolist()
-    table = [[g for g, y in zip(groups, labels, strict=True) if y == label] for label in sorted(set(labels))]
-    width = max(map(len, table))
-    # repeat short rows so that every label draws from a row of equal length without bias
-    lengths = torch.tensor([len(row) for row in table], device=streams.ids.device)
-    padded = torch.tensor([row + row[:1] * (width - len(row)) for row in table], device=streams.ids.device)
-    label = streams.integers("label", len(table))
-    return padded[label, streams.integers("bucket", lengths[label])]
+def check_canvas(name: str, task: TextBox) -> None:
+    """Refuse an architecture that cannot see the pictures of a task."""
+    with torch.device("meta"):
+        model = NETWORKS.get(name)(task.classes).eval()
+        try:
+            model(torch.zeros(2, *task.input_shape))
+        except RuntimeError as error:
+            high, wide = task.input_shape[1:]
+            raise InvalidParameter(
+                f"The network {name!r} is made for 64 x 64 pixels; the pictures of {task.name} have "
+                f"{high} x {wide}."
+            ) from error
 
 
-def batches(
-    task: TextBox, groups: Sequence[int], seed: int, steps: int, batch: int, device: torch.device
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """`steps` batches of fresh pictures and labels."""
-    for first in range(0, steps, _CHUNK):
-        count = min(_CHUNK, steps - first) * batch
-        ids = torch.arange(first * batch, first * batch + count, device=device)
-        streams = task.streams(ids, seed, "train")
-        buckets = _buckets(task, groups, streams)
-        layout = task.layout(buckets, streams)
-        labels = task.labels(buckets)
-        for start in range(0, count, batch):
-            part = slice(start, start + batch)
-            yield task.render(layout[part], streams[part]), labels[part]
+def _at_once(device: torch.device) -> int:
+    """Pictures in a forward pass: a GPU waits for launches, a CPU for memory."""
+    return 2048 if device.type == "cuda" else 256
 
 
 def _worst_bucket(
     model: nn.Module, task: TextBox, groups: Sequence[int], seed: int, device: torch.device
 ) -> float:
     cases = task.cases(list(groups), n=_EVALUATED, seed=seeding.key("validate", seed), device=device)
-    right = (predictions(model, cases.inputs) == cases.targets).double()
+    right = (predictions(model, cases.inputs, _at_once(device)) == cases.targets).double()
     return float(right.reshape(len(groups), -1).mean(1).min())
+
+
+def _accuracy(model: nn.Module, pool: batches.Pool) -> float:
+    """The share of a pool that the network gets right."""
+    right = torch.zeros((), dtype=torch.int64, device=pool.groups.device)
+    with undisturbed(model), torch.no_grad():
+        for pictures, labels, _ in pool.batches(torch.arange(len(pool), device=pool.groups.device), 1024):
+            right += (model(pictures).argmax(1) == labels).sum()
+    return int(right) / len(pool)
 
 
 @dataclass(frozen=True)
@@ -134,6 +125,9 @@ class Trained:
         epochs: how many were needed.
         worst: accuracy in the worst bucket after training.
         certificate: None when it was trained on some of the buckets only.
+        tries: what became of each attempt; the last one, or the best of all, is the network.
+        start: where the weights came from before training.
+        robust: accuracy under attack, of networks that were trained against an adversary.
     """
 
     model: nn.Module
@@ -145,6 +139,14 @@ class Trained:
     epochs: int
     worst: float
     certificate: Certificate | None
+    tries: tuple[Try, ...] = ()
+    start: str = _SCRATCH
+    robust: float | None = None
+
+    @property
+    def name(self) -> Name:
+        """The name under which it is stored."""
+        return Name(self.network, self.recipe)
 
     def save(self) -> Path:
         """Keep the network in the store, where ``task.network(...)`` and studies find it."""
@@ -153,7 +155,7 @@ class Trained:
 
     def __repr__(self) -> str:
         verdict = "not certified" if self.certificate is None else str(self.certificate)
-        return f"Trained({self.network} on {self.task.name}, {self.epochs} epochs; {verdict})"
+        return f"Trained({self.name} on {self.task.name}, {self.epochs} epochs; {verdict})"
 
 
 def train(
@@ -161,7 +163,7 @@ def train(
     network: str = "cnn4",
     *,
     seed: int = 0,
-    recipe: str | Recipe = "fast",
+    recipe: str | Recipe | None = None,
     groups: Sequence[int] | None = None,
     device: str | torch.device = "auto",
     early_stop: bool = True,
@@ -174,75 +176,213 @@ def train(
 
     Args:
         task: where the scenes and labels come from.
-        network: an architecture's name.
+        network: an architecture's name, or ``ARCHITECTURE@RECIPE``.
         seed: decides the first weights and every scene.
-        recipe: "fast", "published" or a `Recipe`.
+        recipe: the recipe, where the name has none: "fast" (default), "published", "published-script",
+            "robust", "robust-EPS" or a `Recipe`.
         groups: train on these buckets only (a confounded world); then no certificate is made.
         device: where to compute.
-        early_stop: stop after the first epoch whose network passes its certificate with half of the
-            permitted errors.
+        early_stop: with fresh scenes, stop after the first epoch whose network passes its certificate with
+            half of the permitted errors.
         watch: called about every 20 steps, in place of the progress bar.
         quiet: no progress bar.
     """
-    plan, where = find_recipe(recipe), devices.resolve(device)
-    network = NETWORKS.canonical(network)
-    if watch is None:
-        with progress.bar(hidden=quiet) as bar:
-            row = bar.add_task(f"{task.name} {network}", total=None)
+    name = names.parse(network).on(task)
+    if isinstance(recipe, Recipe):
+        name, plan = Name(name.architecture, OWN), recipe
+    else:
+        if recipe is not None:
+            if "@" in network and recipe != name.recipe:
+                raise InvalidParameter(f"The network {network!r} has a recipe of its own, not {recipe!r}.")
+            name = names.parse(f"{name.architecture}@{recipe}")
+        plan = fitted(name.recipe, name.architecture, task)
+    check_canvas(name.architecture, task)
+    job = _Job(task, name, seed, plan, groups, devices.resolve(device), early_stop)
+    if watch is not None:
+        return job.run(watch)
+    with progress.bar(hidden=quiet) as bar:
+        row = bar.add_task(f"{task.name} {name}", total=None)
 
-            def shown(state: Progress) -> None:
-                worst = "-" if state.worst is None else f"{state.worst:.3f}"
-                text = f"{task.name} {network} epoch {state.epoch}/{state.epochs}"
-                text += f" loss {state.loss:.4f} worst bucket {worst}"
-                bar.update(row, total=state.steps, completed=state.step, description=text)
+        def shown(state: Progress) -> None:
+            worst = "-" if state.worst is None else f"{state.worst:.3f}"
+            text = f"{task.name} {name} epoch {state.epoch}/{state.epochs}"
+            text += f" loss {state.loss:.4f} worst bucket {worst}"
+            bar.update(row, total=state.steps, completed=state.step, description=text)
 
-            return train(
-                task,
-                network,
-                seed=seed,
-                recipe=recipe,
-                groups=groups,
-                device=device,
-                early_stop=early_stop,
-                watch=shown,
-            )
-    chosen = task.check_groups(list(groups) if groups is not None else None)
-    model = initialise(network, task.classes, seed).to(where)
-    model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    fast = where.type == "cuda"
-    optimiser = torch.optim.Adam(model.parameters(), plan.rate, fused=fast)
-    per_epoch = max(1, plan.scenes * len(chosen) // plan.batch)
-    steps = per_epoch * plan.epochs
-    cycle = (
-        torch.optim.lr_scheduler.OneCycleLR(optimiser, plan.rate, total_steps=steps) if plan.cycle else None
-    )
-    certificate: Certificate | None = None
-    worst: float | None = None
-    epoch = 1
-    model.train()
-    for step, (pictures, labels) in enumerate(batches(task, chosen, seed, steps, plan.batch, where), 1):
-        epoch = (step - 1) // per_epoch + 1
-        with torch.autocast("cuda", torch.bfloat16, enabled=fast):
-            loss = F.cross_entropy(model(pictures), labels)
-        optimiser.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
-        if plan.clip is not None:
-            nn.utils.clip_grad_norm_(model.parameters(), plan.clip)
-        optimiser.step()
-        if cycle is not None:
-            cycle.step()
-        if step % 20 == 0 or step == steps:
-            watch(Progress(epoch, plan.epochs, step, steps, float(loss.detach()), worst))
-        if step % per_epoch == 0:
-            worst = _worst_bucket(model, task, chosen, seed, where)
-            if early_stop and _good_enough(model, task, worst, seed, whole=groups is None):
+        return job.run(shown)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Everything that a training is decided by."""
+
+    task: TextBox
+    name: Name
+    seed: int
+    plan: Recipe
+    groups: Sequence[int] | None
+    device: torch.device
+    early_stop: bool
+
+    @property
+    def chosen(self) -> tuple[int, ...]:
+        return self.task.check_groups(list(self.groups) if self.groups is not None else None)
+
+    def run(self, watch: Watcher) -> Trained:
+        """Try until a network is accepted, and prove what it has learned."""
+        task, plan, seed = self.task, self.plan, self.seed
+        pool = None
+        if plan.repeat:
+            pool = batches.fixed(task, self.chosen, seed, plan.scenes, self.device)
+        tries: list[Try] = []
+        best: tuple[float, nn.Module, str] | None = None
+        for attempt in range(plan.tries):
+            model, start = self._begin(attempt, watch)
+            done = self._fit(model, pool, attempt, watch)
+            tries.append(done)
+            quality = 0.0 if done.train is None or done.test is None else min(done.train, done.test)
+            if best is None or quality >= best[0]:
+                best = quality, model, start
+            if plan.accept is None or quality >= plan.accept:
                 break
-    model = model.eval().half().float()
-    if groups is None:
-        certificate = certify(model, task, n=500, seed=seeding.key("certify", seed))
-    name = recipe if isinstance(recipe, str) else "own"
-    worst = _worst_bucket(model, task, chosen, seed, where)
-    return Trained(model, task, network, seed, name, plan, epoch, worst, certificate)
+        assert best is not None
+        _, model, start = best
+        model = deepcopy(model).eval().half().float()
+        certificate = None
+        if self.groups is None:
+            fresh = seeding.key("certify", seed)
+            certificate = certify(model, task, n=500, seed=fresh, batch_size=_at_once(self.device))
+        worst = _worst_bucket(model, task, self.chosen, seed, self.device)
+        robust = None
+        if plan.adversary is not None:
+            robust = robust_accuracy(model, task, plan.adversary, seed=seeding.key("attack", seed))
+        return Trained(
+            model,
+            task,
+            self.name.architecture,
+            seed,
+            self.name.recipe,
+            plan,
+            tries[-1].epochs,
+            worst,
+            certificate,
+            tuple(tries),
+            start,
+            robust,
+        )
+
+    def _begin(self, attempt: int, watch: Watcher) -> tuple[nn.Module, str]:
+        """The network before training, and where its weights come from."""
+        architecture, start = self.name.architecture, _SCRATCH
+        if self.plan.adversary is not None:
+            model, start = self._plain(watch)
+        else:
+            model = initialise(architecture, self.task.classes, self.seed, attempt)
+            if (pretrain := getattr(model, "pretrain", None)) is not None:
+                start = str(pretrain())
+        model = model.to(self.device)
+        return model.to(memory_format=torch.channels_last), start  # type: ignore[call-overload]
+
+    def _plain(self, watch: Watcher) -> tuple[nn.Module, str]:
+        """What training against an adversary starts from: a stored network, or one trained for it."""
+        for recipe in ("published", "fast"):
+            name = Name(self.name.architecture, recipe)
+            # the library stands above the trainer, so its name is resolved when it is needed
+            path = registry.load("verax.networks.library:find")(self.task, str(name), self.seed)
+            if path is not None:
+                model = registry.load("verax.networks.library:network")(self.task, str(name), self.seed)
+                return cast("nn.Module", model), f"weights of {name}"
+        plan = fitted(name.recipe, name.architecture, self.task)
+        job = _Job(self.task, name, self.seed, plan, self.groups, self.device, early_stop=True)
+        return job.run(watch).model, f"weights of {name}, trained for it"
+
+    def _fit(self, model: nn.Module, pool: batches.Pool | None, attempt: int, watch: Watcher) -> Try:
+        """One try, from first weights to last."""
+        plan, task = self.plan, self.task
+        if pool is None:
+            per_epoch = max(1, plan.scenes * len(self.chosen) // plan.batch)
+            steps = per_epoch * plan.epochs
+            source = batches.fresh(task, self.chosen, self.seed, steps, plan.batch, self.device)
+        else:
+            per_epoch = batches.steps_in(pool, plan.batch)
+            steps = per_epoch * plan.epochs
+            source = batches.repeated(pool, seeding.key(self.seed, attempt), plan.epochs, plan.batch)
+        with _quick(self.device), _seeded(self.device, self.seed, attempt):
+            model.train()
+            epoch, loss, ended = self._steps(model, source, per_epoch, steps, watch)
+            model.eval()
+        train = test = None
+        if plan.accept is not None:
+            assert pool is not None
+            train = _accuracy(model, pool)
+            fresh = batches.fixed(
+                task, self.chosen, self.seed, _TEST, self.device, purpose="test", balanced=False
+            )
+            test = _accuracy(model, fresh)
+        return Try(epoch, loss, ended, train, test)
+
+    def _steps(
+        self, model: nn.Module, source: Batches, per_epoch: int, steps: int, watch: Watcher
+    ) -> tuple[int, float, str]:
+        """Walk through the batches; gives the last epoch, the last loss and why it ended."""
+        plan = self.plan
+        stepper = Stepper(model, plan, steps)
+        worst: float | None = None
+        epoch, lifeless, loss = 1, 0, float("nan")
+        total = torch.zeros((), device=self.device)
+        for step, (pictures, labels, streams) in enumerate(source, 1):
+            epoch = (step - 1) // per_epoch + 1
+            extra = () if plan.adversary is None else (_starts(streams, epoch, pictures),)
+            report = stepper(pictures, labels, *extra)
+            total += report[0]
+            if plan.stop is not None:
+                loss, slope = report.tolist()
+                lifeless = lifeless + 1 if slope == 0 and loss > _WRONG else 0
+                if loss < plan.stop:
+                    return epoch, loss, "loss"
+                if lifeless == _LIFELESS:
+                    return epoch, loss, "dead"
+            if step % 20 == 0 or step == steps:
+                loss = float(report[0])
+                watch(Progress(epoch, plan.epochs, step, steps, loss, worst))
+            if step % per_epoch == 0:
+                mean = float(total) / per_epoch
+                total.zero_()
+                if plan.stop is not None and mean < plan.stop:
+                    return epoch, loss, "loss"
+                if plan.dead is not None and mean > plan.dead:
+                    return epoch, loss, "dead"
+                if plan.stop is None and plan.adversary is None:
+                    worst = _worst_bucket(model, self.task, self.chosen, self.seed, self.device)
+                    if self.early_stop and _good_enough(
+                        model, self.task, worst, self.seed, whole=self.groups is None
+                    ):
+                        return epoch, loss, "certified"
+        return epoch, loss, "epochs"
+
+
+def _starts(streams: Streams, epoch: int, pictures: Tensor) -> Tensor:
+    """Where an adversary starts from, as shares of its eps; another place in every epoch."""
+    return streams.uniform(("adversary", epoch), *pictures.shape[1:]).float().mul_(2).sub_(1)
+
+
+@contextmanager
+def _quick(device: torch.device) -> Iterator[None]:
+    """Let cuDNN look for its fastest kernels; shapes hardly change during training."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = before or device.type == "cuda"
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+@contextmanager
+def _seeded(device: torch.device, seed: int, attempt: int) -> Iterator[None]:
+    """Dropout draws from a generator of its own, which leaves that of the caller as it was."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seeding.key("dropout", seed, attempt) & 0x7FFFFFFFFFFFFFFF)
+        yield
 
 
 def _good_enough(model: nn.Module, task: TextBox, worst: float, seed: int, *, whole: bool) -> bool:
@@ -250,7 +390,7 @@ def _good_enough(model: nn.Module, task: TextBox, worst: float, seed: int, *, wh
     strict = Thresholds(accuracy=0.995, follow=0.985)
     if worst < strict.accuracy:
         return False
-    return (
-        not whole
-        or certify(model, task, n=_EVALUATED, seed=seeding.key("stop", seed), thresholds=strict).passed
-    )
+    if not whole:
+        return True
+    fresh, size = seeding.key("stop", seed), _at_once(device_of(model))
+    return certify(model, task, n=_EVALUATED, seed=fresh, thresholds=strict, batch_size=size).passed

@@ -17,7 +17,7 @@ from verax.errors import InvalidStudy
 from verax.methods import CONTROLS
 from verax.methods.base import METHODS, Method
 from verax.methods.controls import CONSTANT
-from verax.networks import NETWORKS, library
+from verax.networks import library, names
 from verax.protocols import PROTOCOLS
 from verax.studies.spec import MethodSpec, Study
 from verax.tasks import task as find_task
@@ -66,6 +66,11 @@ class Subject:
     def name(self) -> str:
         """For people."""
         return f"{self.task.name} {self.network} seed {self.seed}"
+
+    @property
+    def architecture(self) -> str:
+        """What `network` is built as on this task."""
+        return names.parse(self.network).on(self.task).architecture
 
 
 @dataclass(frozen=True)
@@ -125,7 +130,7 @@ def _subjects(study: Study, store: Path) -> list[Subject]:
         if not isinstance(found, TextBox):
             raise InvalidStudy(f"Task {name!r} cannot be studied yet: only TextBox tasks have networks.")
         for network in study.networks:
-            network = NETWORKS.canonical(network)
+            network = str(names.parse(network))
             for seed in study.seeds:
                 weights = library.require(found, network, seed, store)
                 subjects.append(Subject(found, network, seed, weights, library.record(weights)["sha256"]))

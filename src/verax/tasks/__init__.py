@@ -70,7 +70,7 @@ def task(name: str | Task, **options: Any) -> Task:
     Args:
         name: such as ``"textbox/complex-cr1"``; ``verax list tasks`` shows all.
         **options: for TextBox, ``renderer`` (``"sound"``, ``"published"``) and ``background``
-            (``"black"``, ``"noise"``, ``"noise:0-99"``, ``"folder:PATH"``).
+            (``"black"``, ``"noise"``, ``"noise:0-99"``, ``"texture"``, ``"folder:PATH"``).
     """
     if not isinstance(name, str):
         if options:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from verax.errors import InvalidParameter, MissingFile, suggestion
-from verax.seeding import Streams
+from verax.seeding import Streams, parts
+from verax.tasks.textbox.textures import Texture
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff"}
 
@@ -72,8 +74,11 @@ class Noise:
 
     def draw(self, streams: Streams, canvas: tuple[int, int]) -> Tensor:
         """One noise picture for each stream."""
-        levels = streams.integers("noise", self.high - self.low + 1, 3, *canvas) + self.low
-        return levels.to(torch.float32) / 255
+        shape = (3, *canvas)
+        drawn = torch.empty(len(streams), *shape, device=streams.ids.device)
+        for part in parts(streams.ids, math.prod(shape)):
+            drawn[part] = streams[part].integers("noise", self.high - self.low + 1, *shape).add_(self.low)
+        return drawn.div_(255)
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,7 @@ def _cached(folder: Folder, canvas: tuple[int, int]) -> Tensor:
 
 
 def background(spec: str | Background) -> Background:
-    """Read ``"black"``, ``"noise"``, ``"noise:LOW-HIGH"`` or ``"folder:PATH"``.
+    """Read ``"black"``, ``"noise"``, ``"noise:LOW-HIGH"``, ``"texture"`` or ``"folder:PATH"``.
 
     A folder that is not found here is looked for under ``VERAX_DATA``.
     """
@@ -151,6 +156,8 @@ def background(spec: str | Background) -> Background:
     kind, _, rest = spec.partition(":")
     if spec == "black":
         return Black()
+    if spec == "texture":
+        return Texture()
     if kind == "noise":
         if not rest:
             return Noise()
@@ -163,5 +170,5 @@ def background(spec: str | Background) -> Background:
     if kind == "folder" and rest:
         path, data = Path(rest).expanduser(), os.environ.get("VERAX_DATA")
         return Folder(Path(data) / path if data and not path.exists() else path)
-    known = ["black", "noise", "folder"]
+    known = ["black", "noise", "texture", "folder"]
     raise InvalidParameter(f"There is no background {spec!r}{suggestion(kind, known)}")

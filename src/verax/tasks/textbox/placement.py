@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -16,6 +17,13 @@ GAP = 2
 
 MAX_ROUNDS = 2000
 """Redraws after which a world counts as too crowded."""
+
+
+@lru_cache(maxsize=64)
+def _room(world: World, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Sizes ``(K, 2)`` of all kinds, and how many places each has; kept on the device."""
+    sizes = torch.tensor([kind.size for kind in world.kinds], device=device)
+    return sizes, torch.tensor(world.canvas, device=device) - sizes + 1
 
 
 def _crowded(positions: Tensor, sizes: Tensor, present: Tensor, gap: int) -> Tensor:
@@ -54,8 +62,7 @@ def separate(
         ``(N, K, 2)`` int64 rows and columns of the top-left corners.
     """
     device = present.device
-    sizes = torch.tensor([kind.size for kind in world.kinds], device=device)
-    limits = torch.tensor(world.canvas, device=device) - sizes + 1
+    sizes, limits = _room(world, device)
     count = len(world.kinds)
     positions = torch.zeros(*present.shape, 2, dtype=torch.int64, device=device) if start is None else start
     todo = torch.arange(len(present), device=device)

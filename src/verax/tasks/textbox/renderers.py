@@ -7,6 +7,7 @@ ink. `published`: placement, 13 x 19 text box and rectangle masks as in the SMER
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from verax.errors import InvalidParameter
 from verax.registry import Registry
-from verax.seeding import Streams
+from verax.seeding import Streams, parts
 from verax.tasks.textbox import glyphs, placement
 from verax.tasks.textbox.scenes import Kind, World
 
@@ -76,23 +77,28 @@ class Renderer(Protocol):
         ...
 
 
-def _table(kind: Kind) -> Tensor:
-    """Ink of every state, padded to one size: ``(S, h, w)``; the first state is absence."""
+@lru_cache(maxsize=256)
+def _table(kind: Kind, device: torch.device) -> Tensor:
+    """Ink of every state, padded to one size: ``(S, h, w)``; the first state is absence.
+
+    Kept on the device, because a GPU has to wait for every copy.
+    """
     table = torch.zeros(len(kind.states), *kind.size)
     for index, look in enumerate(kind.looks.values(), 1):
         table[index, : look.ink.shape[0], : look.ink.shape[1]] = torch.from_numpy(look.ink.copy())
-    return table
+    return table.to(device)
 
 
-def _colours(kind: Kind) -> Tensor:
-    return torch.tensor([(0.0, 0.0, 0.0), *(look.colour for look in kind.looks.values())])
+@lru_cache(maxsize=256)
+def _colours(kind: Kind, device: torch.device) -> Tensor:
+    return torch.tensor([(0.0, 0.0, 0.0), *(look.colour for look in kind.looks.values())], device=device)
 
 
 def _patch(renderer: Renderer, layout: Layout, world: World, index: int) -> tuple[Tensor, Tensor]:
     """The ink of object `index` ``(N, h * w)`` and the places on the canvas that it covers, likewise."""
     kind = world.kinds[index]
     device = layout.states.device
-    values = _table(kind).to(device)[layout.states[:, index]]
+    values = _table(kind, device)[layout.states[:, index]]
     down, right = renderer.offset(kind)
     rows = layout.positions[:, index, 0, None] + down + torch.arange(values.shape[1], device=device)
     cols = layout.positions[:, index, 1, None] + right + torch.arange(values.shape[2], device=device)
@@ -112,15 +118,21 @@ def draw(renderer: Renderer, layout: Layout, world: World, background: Tensor) -
     Only the few pixels that an object can cover are touched, and nothing is copied: the time goes into
     making the background.
     """
+    touched = 3 * sum(kind.size[0] * kind.size[1] for kind in world.kinds)
+    for part in parts(layout.states, touched):
+        _paint(renderer, layout[part], world, background[part])
+    return background
+
+
+def _paint(renderer: Renderer, layout: Layout, world: World, background: Tensor) -> None:
     image = background.view(len(background), 3, -1)
     for name in renderer.order or world.names:
         index = world.names.index(name)
         values, places = _patch(renderer, layout, world, index)
         where = places[:, None].expand(-1, 3, -1)
-        colour = _colours(world.kinds[index]).to(image.device)[layout.states[:, index]][:, :, None]
+        colour = _colours(world.kinds[index], image.device)[layout.states[:, index]][:, :, None]
         cover = values[:, None].expand(where.shape)
         image.scatter_(2, where, torch.lerp(image.gather(2, where), colour.expand(where.shape), cover))
-    return background
 
 
 def boxes(renderer: Renderer, layout: Layout, world: World) -> Tensor:

@@ -68,7 +68,7 @@ class TextBox:
         reasoning: the rules that decide the label of a scene.
         family: the tasks that it is averaged with.
         renderer: ``"sound"`` or ``"published"``.
-        background: ``"black"``, ``"noise"``, ``"noise:LOW-HIGH"``, ``"folder:PATH"``.
+        background: ``"black"``, ``"noise"``, ``"noise:LOW-HIGH"``, ``"texture"``, ``"folder:PATH"``.
     """
 
     name: str

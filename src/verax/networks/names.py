@@ -1,0 +1,45 @@
+"""Names of networks: an architecture, and the recipe by which it was trained.
+
+``cnn4`` is the architecture trained by the recipe `fast`; ``cnn4@published`` and ``cnn4@robust-0.1`` name
+another one. ``cnn`` is the paper's choice: cnn3 for tasks of the family `simple`, cnn4 for all others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from verax.errors import UnknownName, suggestion
+from verax.networks import NETWORKS
+from verax.networks.recipes import FAST, OWN, find_recipe
+from verax.tasks.base import Task
+
+CNN = "cnn"
+
+
+@dataclass(frozen=True)
+class Name:
+    """An architecture (or ``cnn``) and a recipe."""
+
+    architecture: str
+    recipe: str = FAST
+
+    def __str__(self) -> str:
+        return self.architecture if self.recipe in (FAST, OWN) else f"{self.architecture}@{self.recipe}"
+
+    def on(self, task: Task) -> Name:
+        """The same with the architecture that ``cnn`` stands for on a task."""
+        if self.architecture != CNN:
+            return self
+        return Name("cnn3" if task.family == "simple" else "cnn4", self.recipe)
+
+
+def parse(text: str) -> Name:
+    """Read ``ARCHITECTURE`` or ``ARCHITECTURE@RECIPE``."""
+    architecture, at, recipe = str(text).partition("@")
+    if architecture != CNN and architecture not in NETWORKS:
+        known = [CNN, *NETWORKS]
+        raise UnknownName(f"There is no network named {str(text)!r}{suggestion(architecture, known)}")
+    if at:
+        find_recipe(recipe)
+    canonical = architecture if architecture == CNN else NETWORKS.canonical(architecture)
+    return Name(canonical, recipe if at else FAST)

@@ -1,0 +1,128 @@
+"""Recipes: how a network is trained.
+
+`fast` is verax's own. `published` is that of Kim, Plumb and Talwalkar (ICML 2022): Adam on a fixed set of
+pictures with the loss of their code, its stopping rule and its retries; `published-script` has the rates
+and epochs of the scripts that came with the paper instead of those in its appendix A.2. `robust` makes an
+adversary of every picture (Madry et al., ICLR 2018), with eps 0.3 as in the paper; `robust-0.1` has another.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from verax.errors import InvalidParameter, suggestion
+from verax.tasks.textbox.task import TextBox
+
+FAST, OWN = "fast", "own"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train.
+
+    Attributes:
+        rate: learning rate; the peak when `cycle` is set.
+        batch: scenes in a step.
+        epochs: at most so many.
+        scenes: scenes in an epoch, times the number of buckets; with `repeat`, scenes of each bucket of
+            the label that has most of them (the buckets of other labels have more, so that labels balance).
+        cycle: one-cycle schedule (Smith and Topin, 2018) instead of a constant rate.
+        clip: largest gradient norm; without it one seed in ten dies at the peak of the cycle.
+        loss: "cross-entropy", or "clipped": outputs taken for probabilities (see `verax.networks.losses`).
+        repeat: the same scenes in every epoch instead of fresh ones.
+        epsilon: of Adam.
+        stop: training ends as soon as a batch or an epoch has a smaller loss.
+        dead: a try ends after an epoch with a larger loss.
+        accept: accuracy on training and test pictures that a try must reach; else there is another.
+        tries: at most so many.
+        adversary: largest change of a pixel by the adversary; None trains on the pictures as they are.
+    """
+
+    rate: float
+    batch: int
+    epochs: int
+    scenes: int
+    cycle: bool
+    clip: float | None = None
+    loss: str = "cross-entropy"
+    repeat: bool = False
+    epsilon: float = 1e-8
+    stop: float | None = None
+    dead: float | None = None
+    accept: float | None = None
+    tries: int = 1
+    adversary: float | None = None
+
+
+_PUBLISHED = Recipe(
+    rate=1e-4,
+    batch=128,
+    epochs=10,
+    scenes=15_000,
+    cycle=False,
+    loss="clipped",
+    repeat=True,
+    epsilon=1e-7,
+    stop=0.005,
+    dead=7.0,
+    accept=0.95,
+    tries=20,
+)
+
+RECIPES = {
+    FAST: Recipe(rate=1.5e-3, batch=512, epochs=15, scenes=15_000, cycle=True, clip=1.0),
+    "published": _PUBLISHED,
+    "published-script": replace(_PUBLISHED, rate=1e-5, epochs=100),
+    "robust": Recipe(rate=1e-4, batch=256, epochs=10, scenes=15_000, cycle=False, repeat=True, adversary=0.3),
+}
+"""Name -> recipe, before it is fitted to a task and an architecture."""
+
+_SCENES = {"textbox/simple-fr": 2000, "textbox/simple-nr": 5000, "textbox/complex-fr": 2000}
+_SCRIPT = {  # rate and epochs of the paper's scripts
+    "textbox/simple-fr": (1e-4, 50),
+    "textbox/simple-nr": (1e-5, 50),
+    "textbox/complex-fr": (1e-5, 50),
+    "textbox/complex-cr3": (1e-5, 150),
+    "textbox/complex-cr4": (1e-5, 150),
+}
+_FAST_RATES = {"vgg16": 1e-4, "resnet18": 1e-3, "vit": 5e-4, "alexnet": 1e-3}
+_DEEP = ("alexnet", "vgg16")  # trained by the paper in batches of 1024
+
+
+def find_recipe(name: str | Recipe) -> Recipe:
+    """The recipe called `name`, or one's own as it is."""
+    if isinstance(name, Recipe):
+        return name
+    stem, _, eps = str(name).partition("-")
+    if stem == "robust" and eps:
+        return replace(RECIPES["robust"], adversary=_strength(eps))
+    if name not in RECIPES:
+        raise InvalidParameter(f"There is no recipe named {name!r}{suggestion(str(name), RECIPES)}")
+    return RECIPES[name]
+
+
+def _strength(text: str) -> float:
+    try:
+        eps = float(text)
+    except ValueError:
+        eps = math.nan
+    if not 0 < eps <= 1:
+        raise InvalidParameter(f"An adversary's eps lies between 0 and 1, as in 'robust-0.1', not {text!r}.")
+    return eps
+
+
+def fitted(name: str, architecture: str, task: TextBox) -> Recipe:
+    """The recipe called `name` with the sizes, rates and limits that it has for a task and architecture."""
+    recipe = find_recipe(name)
+    if name == FAST:
+        return replace(recipe, rate=_FAST_RATES.get(architecture, recipe.rate))
+    recipe = replace(recipe, scenes=_SCENES.get(task.name, recipe.scenes))
+    if recipe.accept is not None:
+        simple, black = task.family == "simple", task.background.spec == "black"
+        limit = (0.98 if black else 0.95) if simple else (0.95 if black else 0.90)
+        recipe = replace(recipe, accept=limit, batch=1024 if architecture in _DEEP else recipe.batch)
+    if name == "published-script":
+        rate, epochs = _SCRIPT.get(task.name, (recipe.rate, recipe.epochs))
+        recipe = replace(recipe, rate=rate, epochs=epochs)
+    return recipe

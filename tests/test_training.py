@@ -1,0 +1,375 @@
+"""Architectures, names, recipes and the step that all of them share."""
+
+import dataclasses
+import hashlib
+import json
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import verax
+from verax.errors import InvalidParameter, MissingFile, UnknownName, WeightsError
+from verax.networks import NETWORKS, attacks, batches, library, names, training, vgg
+from verax.networks.losses import clipped
+from verax.networks.recipes import RECIPES, Recipe, find_recipe, fitted
+from verax.networks.steps import Stepper, schedule
+from verax.networks.training import initialise, train
+
+CPU = torch.device("cpu")
+SMALL = Recipe(
+    rate=1e-3, batch=32, epochs=60, scenes=64, cycle=False, loss="clipped", repeat=True, epsilon=1e-7
+)
+
+
+def task(name="simple-fr", **options):
+    return verax.task(f"textbox/{name}", **options)
+
+
+# -- architectures ---------------------------------------------------------------------------------------
+
+SIZES = {  # counted by hand from the published layers
+    "alexnet": sum(
+        wide * (deep * side * side + 1) + 2 * wide
+        for wide, deep, side in [(96, 3, 11), (256, 96, 5), (384, 256, 3), (384, 384, 3), (256, 384, 3)]
+    )
+    + sum(out * (wide + 1) + 2 * out for wide, out in [(1024, 4096), (4096, 4096), (4096, 1000), (1000, 2)]),
+    "vgg16": 14_714_688 + sum(o * (i + 1) for i, o in [(512, 1024), (1024, 512), (512, 256), (256, 2)]),
+    "resnet18": 11_176_512 - 64 * 3 * (49 - 9) + 2 * 513,
+    "vit": 1_223_298,
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_architectures_learn_from_one_batch(name):
+    model = initialise(name, 2, seed=0).train().to(memory_format=torch.channels_last)
+    assert sum(p.numel() for p in model.parameters()) == SIZES[name]
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    cases = task().cases(group=[1, 12], n=2)
+    torch.manual_seed(0)
+    stepper = Stepper(model, Recipe(rate=1e-4, batch=8, epochs=1, scenes=4, cycle=False, clip=1.0), 4)
+    losses = [float(stepper(cases.inputs, cases.targets)[0]) for _ in range(4)]
+    assert losses[-1] < losses[0]
+    assert all(not torch.equal(p, before[k]) for k, p in model.named_parameters())
+    assert model.eval()(cases.inputs).shape == (4, 2)
+
+
+def test_alexnet_is_the_published_variant():
+    model = NETWORKS.get("alexnet")(2)
+    assert isinstance(model[-1], nn.BatchNorm1d)
+    assert model[-1].num_features == 2  # on the logits
+    assert {m.p for m in model.modules() if isinstance(m, nn.Dropout)} == {0.4}
+    sizes = []
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d):
+            layer.register_forward_hook(lambda m, x, y: sizes.append(tuple(y.shape[1:])))
+    model.eval()(torch.rand(1, 3, 64, 64))
+    assert sizes == [(96, 16, 16), (256, 8, 8), (384, 4, 4), (384, 4, 4), (256, 4, 4)]
+
+
+@pytest.mark.parametrize("method", ["attn-lrp", "cp-lrp", "chefer", "rollout", "grad-cam", "gradient"])
+def test_methods_for_transformers_explain_the_vit(method):
+    cases = task().cases(group=[1, 12], n=1)
+    maps = verax.explain(initialise("vit", 2, 0).eval(), cases.inputs, cases.targets, method=method)
+    assert maps.isfinite().all()
+    assert maps[1].abs().sum() > 0
+
+
+@pytest.mark.parametrize("name", ["alexnet", "vgg16", "resnet18"])
+@pytest.mark.parametrize("method", ["lrp-epsilon", "deeplift-rescale"])
+def test_rules_know_the_convolutional_networks(name, method):
+    cases = task().cases(group=[12], n=1)
+    maps = verax.explain(initialise(name, 2, 0).eval(), cases.inputs, cases.targets, method=method)
+    assert maps.isfinite().all()
+    assert maps.abs().sum() > 0
+
+
+def test_a_canvas_that_a_network_cannot_see_is_refused():
+    world = verax.World("small", (verax.Kind.plain("dot", verax.Look.box(3, 3)),), canvas=(32, 48))
+    own = verax.TextBox("small/dot", verax.Reasoning.parse("dot -> 1; otherwise -> 0", world))
+    for name in ("cnn", "cnn3", "alexnet", "vit"):
+        with pytest.raises(InvalidParameter, match=r"made for 64 x 64 pixels.*small/dot have 32 x 48"):
+            train(own, name)
+    short = Recipe(rate=1e-3, batch=8, epochs=1, scenes=8, cycle=True)
+    assert train(own, "resnet18", recipe=short, device="cpu", quiet=True).epochs == 1
+
+
+@pytest.fixture
+def imagenet(tmp_path, monkeypatch):
+    """A file like torchvision's, with other numbers in it."""
+    weights = {f"features.{k}": v for k, v in initialise("vgg16", 2, 7).features.state_dict().items()}
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    torch.save({**weights, "classifier.0.bias": torch.zeros(2)}, folder / "any.pth")
+    digest = hashlib.sha256((folder / "any.pth").read_bytes()).hexdigest()[:8]
+    monkeypatch.setattr(vgg, "_FILE", f"vgg16-{digest}.pth")
+    monkeypatch.setenv("VERAX_DATA", str(tmp_path))
+    return (folder / "any.pth").rename(folder / f"vgg16-{digest}.pth")
+
+
+def test_vgg_takes_the_weights_of_imagenet_and_freezes_them(imagenet):
+    short = Recipe(rate=1e-3, batch=8, epochs=1, scenes=8, cycle=True)
+    done = train(task(), "vgg16", recipe=short, groups=[1, 12], device="cpu", quiet=True)
+    assert done.start == f"convolutions of ImageNet ({imagenet.name}), frozen"
+    given, fresh = initialise("vgg16", 2, 7), initialise("vgg16", 2, 0)
+    assert torch.equal(done.model.features[0].weight, given.features[0].weight.half().float())
+    assert not torch.equal(done.model.head[1].weight, fresh.head[1].weight.half().float())
+    imagenet.write_bytes(imagenet.read_bytes() + b"0")
+    with pytest.raises(WeightsError, match="SHA-256"):
+        train(task(), "vgg16", recipe=short, device="cpu", quiet=True)
+
+
+def test_vgg_says_when_it_starts_from_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(vgg, "imagenet_file", lambda: None)
+    assert initialise("vgg16", 2, 0).pretrain() == "trained from scratch"
+
+
+# -- names -----------------------------------------------------------------------------------------------
+
+
+def test_names_say_architecture_and_recipe():
+    assert str(names.parse("cnn4")) == str(names.parse("cnn4@fast")) == "cnn4"
+    assert str(names.parse("cnn@published").on(task("simple-nr"))) == "cnn3@published"
+    assert str(names.parse("cnn@robust-0.1").on(task("complex-cr1"))) == "cnn4@robust-0.1"
+    assert str(names.parse("cnn").on(verax.TextBox("own/x", "box1 -> 1; otherwise -> 0"))) == "cnn4"
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "words"),
+    [
+        ("cnn5", UnknownName, "did you mean 'cnn"),
+        ("resnet", UnknownName, "did you mean 'resnet18'"),
+        ("cnn4@publishd", InvalidParameter, "did you mean 'published'"),
+        ("cnn4@", InvalidParameter, "no recipe"),
+        ("cnn4@robust-2", InvalidParameter, "between 0 and 1"),
+        ("cnn4@robust-much", InvalidParameter, "between 0 and 1"),
+    ],
+)
+def test_misspelt_names(name, error, words):
+    with pytest.raises(error, match=words):
+        task().network(name)
+    with pytest.raises(error, match=words):
+        train(task(), name)
+    with pytest.raises(error, match=words):
+        verax.run({"name": "x", "tasks": ["textbox/simple-fr"], "methods": ["gradient"], "networks": [name]})
+
+
+def test_two_recipes_are_one_too_many():
+    with pytest.raises(InvalidParameter, match="has a recipe of its own"):
+        train(task(), "cnn4@published", recipe="fast")
+
+
+def test_networks_of_other_recipes_have_files_and_rows_of_their_own(own_store):
+    world = task()
+    with pytest.raises(MissingFile, match=r"verax train textbox/simple-fr --network cnn3@published --seed 0"):
+        world.network("cnn@published")
+    tiny = Recipe(rate=1e-3, batch=64, epochs=1, scenes=64, cycle=True)
+    done = train(world, "cnn3", recipe=tiny, groups=[1, 12], device="cpu", quiet=True)
+    path = dataclasses.replace(done, recipe="published").save()
+    assert path.name == "textbox-simple-fr_cnn3@published_seed0.safetensors"
+    same, other = world.network("cnn@published"), world.network("cnn")
+    assert torch.equal(same[0].weight, done.model[0].weight)
+    assert not torch.equal(other[0].weight, done.model[0].weight)
+    study = {"name": "two", "tasks": [world.name], "methods": ["gradient"], "samples": 1, "certify": 0}
+    run = verax.run({**study, "networks": ["cnn", "cnn@published"]}, device="cpu")
+    assert set(run.scores["network"]) == {"cnn", "cnn@published"}
+    values = run.scores.query("method == 'gradient' and metric == 'focus-share'").groupby("network")["value"]
+    assert values.mean()["cnn"] != values.mean()["cnn@published"]
+
+
+# -- losses and steps ------------------------------------------------------------------------------------
+
+
+def test_the_clipped_loss_is_that_of_keras():
+    outputs = torch.tensor([[0.3, 0.9], [-0.4, 1.6], [1.2, -0.1]], requires_grad=True)
+    labels = torch.tensor([1, 1, 1])
+    low, high = 1e-7, 1 - 1e-7
+    rows = [(0.3, 0.9), (low, high), (high, low)]
+    wanted = [-torch.tensor([1 - a, b]).double().log() for a, b in rows]
+    loss = clipped(outputs, labels)
+    assert float(loss.detach()) == pytest.approx(float(torch.stack(wanted).mean()), rel=1e-2)
+    (slope,) = torch.autograd.grad(loss, outputs)
+    assert slope[1:].abs().max() == 0  # sure, rightly or wrongly: nothing to learn
+    assert slope[0].tolist() == pytest.approx([1 / 0.7 / 6, -1 / 0.9 / 6])
+
+
+def test_the_cycle_is_that_of_pytorch():
+    recipe = Recipe(rate=3e-3, batch=1, epochs=1, scenes=1, cycle=True)
+    weight = nn.Parameter(torch.zeros(1))
+    optimiser = torch.optim.Adam([weight], recipe.rate)
+    cycle = torch.optim.lr_scheduler.OneCycleLR(optimiser, recipe.rate, total_steps=50)
+    rates, momenta = schedule(recipe, 50)
+    for step in range(50):
+        group = optimiser.param_groups[0]
+        assert group["lr"] == pytest.approx(float(rates[step]), rel=1e-9)
+        assert group["betas"][0] == pytest.approx(float(momenta[step]), rel=1e-9)
+        optimiser.step()
+        if step < 49:
+            cycle.step()
+
+
+@pytest.mark.parametrize("cycle", [True, False])
+def test_a_step_is_one_of_adam(cycle):
+    recipe = Recipe(rate=1e-3, batch=16, epochs=1, scenes=1, cycle=cycle, clip=0.05)
+    ours = initialise("cnn3", 2, 0).double().to(memory_format=torch.channels_last)
+    theirs = initialise("cnn3", 2, 0).double()
+    optimiser = torch.optim.Adam(theirs.parameters(), recipe.rate)
+    turn = torch.optim.lr_scheduler.OneCycleLR(optimiser, recipe.rate, total_steps=8) if cycle else None
+    stepper = Stepper(ours, recipe, 8)
+    for k in range(8):
+        cases = task().cases(group=[1, 8, 12], n=4, start=4 * k)
+        stepper(cases.inputs.double(), cases.targets)
+        optimiser.zero_grad()
+        F.cross_entropy(theirs(cases.inputs.double()), cases.targets).backward()
+        assert nn.utils.clip_grad_norm_(theirs.parameters(), 0.05) > 0.05
+        optimiser.step()
+        if turn is not None and k < 7:
+            turn.step()
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-8)
+
+
+# -- pictures --------------------------------------------------------------------------------------------
+
+
+def test_a_fixed_set_has_the_published_sizes_and_repeats():
+    world = task("complex-fr")
+    pool = batches.fixed(world, world.groups, 0, 20, CPU)
+    counts = dict(zip(*torch.unique(pool.groups, return_counts=True), strict=True))
+    assert {int(g): int(n) for g, n in counts.items()} == {g: 60 if g >= 10 else 20 for g in range(1, 13)}
+    assert int(pool.labels.sum()) * 2 == len(pool)
+    epochs = list(batches.repeated(pool, 0, 2, 32))
+    assert len(epochs) == 2 * batches.steps_in(pool, 32)
+    half = len(epochs) // 2
+    first, second = (torch.cat([s.ids for _, _, s in part]) for part in (epochs[:half], epochs[half:]))
+    assert torch.equal(first.sort().values, second.sort().values)
+    assert len(first.unique()) == len(pool)
+    assert not torch.equal(first, second)
+    one, two = first.argsort(), second.argsort()
+    pictures = [torch.cat([x for x, _, _ in part]) for part in (epochs[:half], epochs[half:])]
+    assert torch.equal(pictures[0][one], pictures[1][two])
+
+
+@pytest.mark.parametrize(
+    ("setting", "scenes", "accept", "script"),
+    [
+        ("simple-fr", 2000, 0.98, (1e-4, 50)),
+        ("simple-nr", 5000, 0.98, (1e-5, 50)),
+        ("complex-fr", 2000, 0.95, (1e-5, 50)),
+        ("complex-cr1", 15000, 0.95, (1e-5, 100)),
+        ("complex-cr4", 15000, 0.95, (1e-5, 150)),
+    ],
+)
+def test_published_recipes_fit_their_task(setting, scenes, accept, script):
+    plan = fitted("published", "cnn4", task(setting))
+    assert (plan.scenes, plan.accept, plan.stop, plan.dead, plan.tries) == (scenes, accept, 0.005, 7.0, 20)
+    assert (plan.rate, plan.batch, plan.epochs) == (1e-4, 128, 10)
+    assert fitted("published", "vgg16", task(setting)).batch == 1024
+    natural = fitted("published", "cnn4", task(setting, background="texture"))
+    assert natural.accept == (0.95 if accept == 0.98 else 0.90)
+    other = fitted("published-script", "cnn4", task(setting))
+    assert (other.rate, other.epochs) == script
+
+
+# -- the published recipe --------------------------------------------------------------------------------
+
+
+def test_training_stops_at_a_small_loss_and_is_accepted():
+    plan = dataclasses.replace(SMALL, stop=0.1, dead=7.0, accept=0.9, tries=9)
+    done = train(task(), "cnn3", recipe=plan, groups=[1, 12], device="cpu", quiet=True)
+    assert done.tries[-1].ended == "loss"
+    assert done.tries[-1].loss < 0.1
+    assert done.epochs < plan.epochs
+    assert min(done.tries[-1].train, done.tries[-1].test) >= 0.9
+    assert done.worst >= 0.9
+
+
+def test_dead_networks_are_tried_again_quickly(monkeypatch):
+    real = training.initialise
+
+    def dead_first(name, classes, seed, attempt=0):
+        model = real(name, classes, seed, attempt)
+        if attempt < 2:
+            nn.init.constant_(model[-1].bias, -50.0)
+        return model
+
+    steps = []
+    monkeypatch.setattr(training, "initialise", dead_first)
+    monkeypatch.setattr(
+        Stepper, "_step", lambda self, *b, _s=Stepper._step: (steps.append(self.done), _s(self, *b))[1]
+    )
+    plan = dataclasses.replace(SMALL, stop=0.1, dead=7.0, accept=0.9, tries=9)
+    done = train(task(), "cnn3", recipe=plan, groups=[1, 12], device="cpu", quiet=True)
+    ends = [t.ended for t in done.tries]
+    assert ends[:2] == ["dead", "dead"]
+    assert ends[-1] == "loss"
+    assert steps[: steps.index(1, 1)][-1] <= training._LIFELESS
+    assert done.worst >= 0.9
+    record = json.loads(done.save().with_suffix(".json").read_text())
+    assert [t["ended"] for t in record["tries"]] == ends
+    assert record["start"] == "trained from scratch"
+
+
+def test_the_best_of_all_tries_is_kept_when_none_is_accepted():
+    plan = dataclasses.replace(SMALL, epochs=1, stop=1e-9, accept=1.1, tries=3)
+    done = train(task(), "cnn3", recipe=plan, groups=[1, 12], device="cpu", quiet=True)
+    assert len(done.tries) == 3
+    best = max(min(t.train, t.test) for t in done.tries)
+    cases = task().cases(group=[1, 12], n=400, seed=9)
+    right = (done.model(cases.inputs).argmax(1) == cases.targets).double().mean()
+    assert float(right) == pytest.approx(best, abs=0.05)
+
+
+# -- adversaries -----------------------------------------------------------------------------------------
+
+
+def test_the_adversary_keeps_its_limits_and_does_harm():
+    cases = task().cases(group=[1, 7, 12], n=4)
+    model = task().network("cnn3")
+    start = torch.rand_like(cases.inputs) * 2 - 1
+    worse = attacks.pgd(model, cases.inputs, cases.targets, start, 0.3)
+    assert (worse - cases.inputs).abs().max() <= 0.3 + 1e-6
+    assert worse.min() >= 0
+    assert worse.max() <= 1
+    with torch.no_grad():
+        before = F.cross_entropy(model(cases.inputs), cases.targets)
+        assert F.cross_entropy(model(worse), cases.targets) > before + 1
+    strong, weak = (attacks.robust_accuracy(model, task(), eps, n=2) for eps in (0.3, 1e-4))
+    assert strong < weak
+
+
+def test_robust_training_starts_from_stored_weights_and_withstands():
+    eps = 0.05
+    plan = dataclasses.replace(RECIPES["robust"], scenes=64, batch=32, epochs=2, adversary=eps, rate=5e-4)
+    done = train(task(), "cnn3", recipe=plan, groups=[1, 12], device="cpu", quiet=True)
+    assert done.start == "weights of cnn3"  # shipped
+    plain = task().network("cnn3")
+    cases = task().cases(group=[1, 12], n=32, seed=5)
+    start = torch.rand(cases.inputs.shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
+
+    def loss(model):
+        worse = attacks.pgd(model, cases.inputs, cases.targets, start, eps)
+        with torch.no_grad():
+            return float(F.cross_entropy(model(worse), cases.targets))
+
+    assert loss(done.model) < loss(plain)
+    assert 0 <= done.robust <= 1
+    published = dataclasses.replace(done, recipe="published")
+    published.save()
+    short = dataclasses.replace(plan, scenes=64, epochs=1)
+    again = train(task(), "cnn3", recipe=short, groups=[1, 12], device="cpu", quiet=True)
+    assert again.start == "weights of cnn3@published"
+    assert json.loads(again.save().with_suffix(".json").read_text())["robust_accuracy"] == again.robust
+
+
+def test_recipes_of_other_strength():
+    assert find_recipe("robust").adversary == 0.3
+    assert find_recipe("robust-0.1").adversary == 0.1
+    assert find_recipe("robust-0.1").batch == 256
+
+
+def test_what_travels_with_the_package_is_fast(own_store):
+    for path in library.shipped():
+        assert "@" not in path.name
+        assert library.record(path)["recipe"]["name"] == "fast"
