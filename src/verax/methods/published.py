@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from verax.engine import gradients as engine
-from verax.engine.baselines import Baseline
 from verax.engine import rules
+from verax.engine.baselines import Baseline
 from verax.engine.batching import accumulate, rows_within_budget
 from verax.engine.features import feature_map
 from verax.engine.mode import propagate
