@@ -73,7 +73,7 @@ def bars(
     label: str = "",
     spread: bool = False,
 ) -> None:
-    """One bar for each row of a summary with its 95 % interval; `spread` adds +- one deviation over buckets."""
+    """One bar for each row of a summary with its 95 % interval; `spread` adds the deviation over buckets."""
     at = np.arange(len(table)) + place
     value = table[name].to_numpy(dtype=float)
     axes.bar(at, value, width, color=colour, hatch=hatch, edgecolor="white", linewidth=0.5, label=label)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from matplotlib.figure import Figure
 
@@ -165,67 +167,66 @@ def _curve(evidence: Evidence) -> Figure:
 
 
 _AFL, _IOU = ("pafl", "safl"), ("piou", "siou")
-_NETS = (("alexnet", "black"), ("vgg16", "black"))
-_ROBUST, _NOISE, _REAL = (("robust", "black"),), (("plain", "noise"),), (("plain", "real"),)
 _IG, _G = "integrated-gradients@published", "gradient@published"
 
-CATALOGUE = (
-    Entry("1", "overview", "Overview", "The idea in a drawing."),
-    Entry(
-        "2", "piou", "Average and worst-case PIOU", "Mean and smallest PIOU of ten methods; both fall from simple to complex.",
-        _average("piou"), notes.drop("piou"),
-    ),
-    Entry("2b", "pafl", "The same with PAFL", "The twin that the code behind the paper draws too.", _average("pafl"), notes.drop("pafl")),
-    Entry(
-        "2c", "sound", "The same under the sound protocol", "Not in the paper: raw maps, exact masks, no colours and no blur.",
-        _sound, notes.sound,
-    ),
-    Entry("3", "textbox", "The TextBox world", "The objects in a drawing."),
-    Entry("4", "reasonings", "Simple and complex reasonings", "The rules in a drawing."),
-    Entry("5", "workflow", "Buckets of Complex-FR", "Scenes are put into buckets and tested one bucket at a time.", _view, notes.accuracy),
-    Entry(
-        "6a", "simple-afl", "PAFL and SAFL in simple settings",
-        "Bars over buckets and lines for scenes with and without the object to ignore.", _focus("simple", _AFL), notes.distraction,
-    ),
-    Entry(
-        "6b", "simple-objects", "AFL by the number of objects", "Primary focus falls with every object that is added.",
-        lambda evidence: settings.by_objects(plain(evidence)), notes.objects,
-    ),
-    Entry(
-        "7", "success", "Success and failure", "Share of buckets that succeed, and settings where most fail.",
-        lambda evidence: successes.success_and_failure(plain(evidence)), notes.success,
-    ),
-    Entry("8a", "complex-afl", "PAFL and SAFL in complex settings", "As 6a, with three lines of CR2.", _focus("complex", _AFL), notes.variation),
-    Entry("8b", "worst-pafl", "Worst-case PAFL", "The smallest bucket mean, simple and complex (CR2 and CR3 only).", _least("pafl"), notes.worst("pafl")),
-    Entry("9", "identify-ig", "Can networks be told apart by their maps?", "Integrated gradients of the seven networks for the same four pictures.", _identify(_IG)),
-    Entry("10", "architectures-piou", "Other architectures", "PIOU on VGG16 and AlexNet, simple dotted and complex solid, nine methods.", _architectures("piou", NINE), None, _NETS),
-    Entry("11", "robust-piou", "A robust network, PIOU", "Adversarial training helps gradient methods in simple settings.", _robust("piou"), notes.robust("piou"), _ROBUST),
-    Entry("12", "backgrounds-pafl", "Worst-case PAFL on real backgrounds", "It falls again, to nearly nothing in complex settings.", _backgrounds, None, _REAL),
-    Entry("13", "samples", "One picture of every bucket", "Twelve buckets in seven settings with boxes, label and prediction.", lambda evidence: pictures.samples(plain(evidence).views)),
-    Entry("14", "toy-afl-iou", "AFL and IOU on a toy map", "PAFL .75, SAFL .24, PIOU 1, SIOU 0.", lambda evidence: toys.afl_and_iou(), notes.toy, ()),
-    Entry("15", "threshold", "IOU against its threshold", "One picture of CR1: .19 at 100 pixels, .49 at 357.", _curve, notes.curve),
-    Entry("16", "toy-sweep", "AFL on toy sweeps", "PAFL falls from .985 to .451 while the box grows stronger.", lambda evidence: toys.sweeps(), notes.sweep, ()),
-    Entry("17a", "simple-iou", "PIOU and SIOU in simple settings", "As 6a with IOU.", _focus("simple", _IOU)),
-    Entry("17b", "simple-objects-iou", "IOU by the number of objects", "As 6b with IOU.", lambda evidence: settings.by_objects(plain(evidence), _IOU)),
-    Entry("18a", "complex-iou", "PIOU and SIOU in complex settings", "As 8a with IOU.", _focus("complex", _IOU)),
-    Entry("18b", "worst-piou", "Worst-case PIOU", "As 8b with IOU.", _least("piou"), notes.worst("piou")),
-    Entry("19", "worst-simple-fr", "Worst buckets of Simple-FR", "Maps of all methods; the smallest PAFL is marked red.", _worst(SIMPLE[0]), notes.common_worst(SIMPLE[0])),
-    Entry("20", "worst-simple-nr", "Worst buckets of Simple-NR", "The same.", _worst(SIMPLE[1]), notes.common_worst(SIMPLE[1])),
-    Entry("21", "worst-complex-cr2", "Worst buckets of Complex-CR2", "13 of 15 methods are worst in the bucket Box1 and B.", _worst(_CR2), notes.common_worst(_CR2)),
-    Entry("22", "bucket-lines", "AFL by kind of scene", "CR1, CR3, CR4 and Complex-FR.", lambda evidence: settings.per_bucket(plain(evidence))),
-    Entry("23", "mafl-simple", "PMAFL and SMAFL, simple", "Mean attribution of a pixel in every bucket.", lambda evidence: successes.pixel_focus(plain(evidence), SIMPLE), notes.reversals(SIMPLE)),
-    Entry("24", "mafl-complex", "PMAFL and SMAFL, complex", "The same; small boxes often win against the text.", lambda evidence: successes.pixel_focus(plain(evidence), COMPLEX), notes.reversals(COMPLEX)),
-    Entry("25", "identify-others", "Can networks be told apart? Other methods", "Gradient, LRP-z and DeepLIFT for the same pictures.", _identify(_G, "lrp-z", "deeplift-rescale")),
-    Entry("26", "architectures-piou-all", "Other architectures, PIOU of all methods", "AlexNet and VGG16.", _architectures("piou", SEVENTEEN), None, _NETS),
-    Entry("27", "architectures-pafl", "Other architectures, PAFL", "AlexNet and VGG16.", _architectures("pafl", SEVENTEEN), None, _NETS),
-    Entry("28", "robust-pafl", "A robust network, PAFL", "As 11 with PAFL.", _robust("pafl"), notes.robust("pafl"), _ROBUST),
-    Entry("29", "noise-piou", "Noise behind the objects: PIOU", "As 2 on noise.", _average("piou", "noise"), None, _NOISE),
-    Entry("30a", "noise-simple-afl", "Noise: simple settings", "As 6a on noise.", _focus("simple", _AFL, "noise"), None, _NOISE),
-    Entry("30b", "noise-complex-afl", "Noise: complex settings", "As 8a on noise.", _focus("complex", _AFL, "noise"), None, _NOISE),
-    Entry("31", "real-samples", "Pictures with real backgrounds", "As 13 on photographs.", lambda evidence: pictures.samples(plain(evidence, "real").views), None, _REAL),
-    Entry("32", "real-piou", "Real backgrounds: PIOU", "As 2 on photographs.", _average("piou", "real"), None, _REAL),
-    Entry("33a", "real-simple-afl", "Real backgrounds: simple settings", "As 6a on photographs.", _focus("simple", _AFL, "real"), None, _REAL),
-    Entry("33b", "real-complex-afl", "Real backgrounds: complex settings", "As 8a on photographs.", _focus("complex", _AFL, "real"), None, _REAL),
-)  # fmt: skip
-"""In the order of the paper. Where the text does not say what a panel of the appendix holds (29, 30, 32, 33), it
-is the figure of the main text that it repeats on another background."""
+DRAWINGS: dict[str, tuple[Draw, Note | None]] = {
+    "2": (_average("piou"), notes.drop("piou")),
+    "2b": (_average("pafl"), notes.drop("pafl")),
+    "2c": (_sound, notes.sound),
+    "5": (_view, notes.accuracy),
+    "6a": (_focus("simple", _AFL), notes.distraction),
+    "6b": (lambda evidence: settings.by_objects(plain(evidence)), notes.objects),
+    "7": (lambda evidence: successes.success_and_failure(plain(evidence)), notes.success),
+    "8a": (_focus("complex", _AFL), notes.variation),
+    "8b": (_least("pafl"), notes.worst("pafl")),
+    "9": (_identify(_IG), None),
+    "10": (_architectures("piou", NINE), None),
+    "11": (_robust("piou"), notes.robust("piou")),
+    "12": (_backgrounds, None),
+    "13": (lambda evidence: pictures.samples(plain(evidence).views), None),
+    "14": (lambda evidence: toys.afl_and_iou(), notes.toy),
+    "15": (_curve, notes.curve),
+    "16": (lambda evidence: toys.sweeps(), notes.sweep),
+    "17a": (_focus("simple", _IOU), None),
+    "17b": (lambda evidence: settings.by_objects(plain(evidence), _IOU), None),
+    "18a": (_focus("complex", _IOU), None),
+    "18b": (_least("piou"), notes.worst("piou")),
+    "19": (_worst(SIMPLE[0]), notes.common_worst(SIMPLE[0])),
+    "20": (_worst(SIMPLE[1]), notes.common_worst(SIMPLE[1])),
+    "21": (_worst(_CR2), notes.common_worst(_CR2)),
+    "22": (lambda evidence: settings.per_bucket(plain(evidence)), None),
+    "23": (lambda evidence: successes.pixel_focus(plain(evidence), SIMPLE), notes.reversals(SIMPLE)),
+    "24": (lambda evidence: successes.pixel_focus(plain(evidence), COMPLEX), notes.reversals(COMPLEX)),
+    "25": (_identify(_G, "lrp-z", "deeplift-rescale"), None),
+    "26": (_architectures("piou", SEVENTEEN), None),
+    "27": (_architectures("pafl", SEVENTEEN), None),
+    "28": (_robust("pafl"), notes.robust("pafl")),
+    "29": (_average("piou", "noise"), None),
+    "30a": (_focus("simple", _AFL, "noise"), None),
+    "30b": (_focus("complex", _AFL, "noise"), None),
+    "31": (lambda evidence: pictures.samples(plain(evidence, "real").views), None),
+    "32": (_average("piou", "real"), None),
+    "33a": (_focus("simple", _AFL, "real"), None),
+    "33b": (_focus("complex", _AFL, "real"), None),
+}
+"""Number -> how it is drawn, and what is seen in it.
+
+Where the paper does not say what a figure of the appendix holds (29, 30, 32, 33), it is the figure of the main
+text that it repeats on another background.
+"""
+
+
+def _read() -> tuple[Entry, ...]:
+    found = tomllib.loads((Path(__file__).parent / "checklist.toml").read_text())["figure"]
+    return tuple(
+        Entry(
+            **{**words, "needs": tuple(map(tuple, words.get("needs", [["plain", "black"]])))},
+            draw=DRAWINGS.get(words["number"], (None, None))[0],
+            note=DRAWINGS.get(words["number"], (None, None))[1],
+        )
+        for words in found
+    )
+
+
+CATALOGUE = _read()
+"""In the order of the paper."""

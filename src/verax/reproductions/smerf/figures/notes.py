@@ -36,7 +36,8 @@ def drop(metric: str) -> Note:
         series = _plain(evidence)
         means = [summary(series, metric, TEN, everywhere(tasks))["mean"] for tasks in (SIMPLE, COMPLEX)]
         fall = means[0] - means[1]
-        text = f"{int((fall > 0).sum())} of {len(fall)} methods fall from simple to complex, by {fall.mean():.2f} on average"
+        count = f"{int((fall > 0).sum())} of {len(fall)}"
+        text = f"{count} methods fall from simple to complex, by {fall.mean():.2f} on average"
         tops = [ceiling(series, metric, everywhere(tasks)) for tasks in (SIMPLE, COMPLEX)]
         if tops[0] is not None and tops[1] is not None:
             text += f"; the truth itself falls from {tops[0]:.2f} to {tops[1]:.2f}"
@@ -53,9 +54,8 @@ def sound(evidence: Evidence) -> str:
     for family, tasks in (("simple", SIMPLE), ("complex", COMPLEX)):
         table = summary(evidence.sound, "focus-share", [*names, "input"], everywhere(tasks), "sound")
         best = table["mean"].drop("input").idxmax()
-        words.append(
-            f"{family}: {short(best)} {table.loc[best, 'mean']:.2f}, every object {table.loc['input', 'mean']:.2f}"
-        )
+        values = table["mean"]
+        words.append(f"{family}: {short(best)} {values[best]:.2f}, every object {values['input']:.2f}")
     return f"Best method and best control, {'; '.join(words)}."
 
 
@@ -114,7 +114,8 @@ def worst(metric: str) -> Note:
         )
         gap = (some - whole).idxmax()
         return (
-            f"The best worst case over all complex settings is {whole.max():.2f} ({short(str(whole.idxmax()))}); "
+            f"The best worst case of all complex settings is {whole.max():.2f} "
+            f"({short(str(whole.idxmax()))}); "
             f"CR2 and CR3 alone would say {some[gap]:.2f} for {short(str(gap))} instead of {whole[gap]:.2f}."
         )
 
@@ -136,7 +137,7 @@ def robust(metric: str) -> Note:
                 f"{family}: {int((gain > 0).sum())} of {len(gain)} gain, most {short(str(gain.idxmax()))} "
                 f"({gain.max():+.2f})"
             )
-        return "; ".join(words).capitalize() + "."
+        return f"Mean {metric.upper()}, {'; '.join(words)}."
 
     return note
 
@@ -152,13 +153,14 @@ def curve(evidence: Evidence) -> str:
     found = _plain(evidence).curve
     assert found is not None
     means = found.groupby("threshold")["value"].mean()
-    return f"On average {means.iloc[0]:.2f} at {means.index[0]} pixels and {means.max():.2f} at the best threshold, {means.idxmax()}."
+    start = f"On average {means.iloc[0]:.2f} at {means.index[0]} pixels"
+    return f"{start}, and {means.max():.2f} at the best threshold, {means.idxmax()}."
 
 
 def sweep(evidence: Evidence) -> str:
     """The ends of the upper sweep."""
-    table = toys.levels()
-    return f"PAFL falls from {table['pafl'].iloc[0]:.3f} to {table['pafl'].iloc[-1]:.3f}: exact, as in the paper."
+    level = toys.levels()["pafl"]
+    return f"PAFL falls from {level.iloc[0]:.3f} to {level.iloc[-1]:.3f}: exact, as in the paper."
 
 
 def common_worst(task: str) -> Note:
@@ -167,7 +169,8 @@ def common_worst(task: str) -> Note:
     def note(evidence: Evidence) -> str:
         found = Counter(worst_buckets(_plain(evidence), "pafl", task, FIFTEEN).values())
         group, count = found.most_common(1)[0]
-        return f"{count} of {found.total()} methods are worst in bucket {group} ({find_task(task).describe(group)})."
+        scene = find_task(task).describe(group)
+        return f"{count} of {found.total()} methods are worst in bucket {group} ({scene})."
 
     return note
 
@@ -183,6 +186,6 @@ def reversals(tasks: Sequence[str]) -> Note:
                     bucket_rows(series, m, FIFTEEN, task, group)["mean"] for m in ("pmafl", "smafl")
                 )
                 turned, total = turned + int((second > first).sum()), total + len(first)
-        return f"A secondary pixel gets more than a primary one in {turned} of {total} pairs of bucket and method."
+        return f"A secondary pixel gets more than a primary one in {turned} of {total} bucket-method pairs."
 
     return note

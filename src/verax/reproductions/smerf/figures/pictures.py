@@ -34,11 +34,26 @@ _CELL = 0.92  # inches
 _LOOK = {Role.FOCUS: (PRIMARY, "-"), Role.AVOID: (SECONDARY, (0, (3, 1.5))), Role.OTHER: (MUTED, ":")}
 
 
-def _grid(rows: int, columns: int, left: float = 1.0, top: float = 0.6) -> tuple[Figure, Any]:
-    """Square cells without axes."""
-    figure = Figure(figsize=(left + _CELL * columns, top + (_CELL + 0.16) * rows), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.015, h_pad=0.015, wspace=0.0, hspace=0.0)  # type: ignore[union-attr, call-arg]
-    grid = figure.subplots(rows, columns, squeeze=False)
+def _grid(
+    rows: int, columns: int, left: float = 0.75, top: float = 0.45, below: float = 0.17
+) -> tuple[Figure, Any]:
+    """Square cells without axes at fixed places: an automatic layout of hundreds of cells takes minutes."""
+    bottom, cell = 0.5, _CELL + below
+    width, height = left + _CELL * columns + 0.1, top + cell * rows + bottom
+    figure = Figure(figsize=(width, height))
+    grid = figure.subplots(
+        rows,
+        columns,
+        squeeze=False,
+        gridspec_kw={
+            "left": left / width,
+            "right": 1 - 0.1 / width,
+            "top": 1 - top / height,
+            "bottom": (bottom + below) / height,
+            "wspace": 0.05,
+            "hspace": below / _CELL + 0.03,
+        },
+    )
     for axes in grid.flat:
         axes.set_xticks([])
         axes.set_yticks([])
@@ -63,7 +78,7 @@ def _frames(axes: Axes, cases: Cases, number: int, thickness: float = 1.3) -> No
                 edgecolor=colour,
                 linestyle=dashes,
                 linewidth=thickness,
-            )  # fmt: skip
+            )
         )
 
 
@@ -74,7 +89,8 @@ def _boxes_legend(figure: Figure, *more: Line2D) -> None:
         Line2D([], [], color=MUTED, linestyle=":", label="neither"),
         *more,
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=2 if figure.get_figwidth() < 7 else 4)
+    columns = 2 if figure.get_figwidth() < 7.4 else len(handles)
+    figure.legend(handles=handles, loc="lower center", ncols=columns)
 
 
 def _show(axes: Axes, picture: Tensor | NDArray[Any], **options: Any) -> None:
@@ -116,9 +132,11 @@ def samples(views: Sequence[View]) -> Figure:
     """
     groups = range(1, 13)
     with style():
-        figure, grid = _grid(len(groups), len(views), top=1.3)
+        figure, grid = _grid(len(groups), len(views), top=0.55, below=0.22)
         for column, view in enumerate(views):
-            grid[0, column].set_title(title(view.task) + "\n", fontsize=9)
+            grid[0, column].text(
+                0.5, 1.24, title(view.task), ha="center", fontsize=8.5, transform=grid[0, column].transAxes
+            )
             for row, group in enumerate(groups):
                 axes, place = grid[row, column], _place(view, group)
                 if place is None:
@@ -127,15 +145,11 @@ def samples(views: Sequence[View]) -> Figure:
                 _show(axes, view.cases.inputs[place])
                 _frames(axes, view.cases, place)
                 label, said = int(view.cases.targets[place]), int(view.predictions[place])
-                head = grid[0, column].get_title() if row == 0 else ""
-                text = f"label {label}, predicted {said}"
-                axes.set_title(
-                    f"{head.strip()}\n{text}" if row == 0 else text, fontsize=6.8,
-                    color=INK if label == said else BAD, pad=2,
-                )  # fmt: skip
+                colour = INK if label == said else BAD
+                axes.set_title(f"label {label}, predicted {said}", fontsize=6.5, color=colour, pad=2)
         for row, group in enumerate(groups):
             grid[row, 0].set_ylabel(str(group), rotation=0, ha="right", va="center", fontsize=9, labelpad=6)
-        figure.supylabel("bucket", fontsize=9)
+        figure.supylabel("bucket", fontsize=9, x=0.01)
         _boxes_legend(figure)
     return figure
 
@@ -151,7 +165,7 @@ def workflow(view: View) -> Figure:
     rows = [[g for g in accuracy.index if accuracy.loc[g, "label"] == y] for y in labels]
     width = max(map(len, rows))
     with style():
-        figure, grid = _grid(len(rows), width, left=1.2, top=1.5)
+        figure, grid = _grid(len(rows), width, top=0.7, below=0.5)
         for line, (label, groups) in enumerate(zip(labels, rows, strict=True)):
             for column in range(width):
                 axes = grid[line, column]
@@ -183,7 +197,7 @@ def identify(views: Sequence[View], methods: Sequence[str], groups: Sequence[int
     """
     rows = [(method, group) for method in methods for group in groups]
     with style():
-        figure, grid = _grid(len(rows), len(views) + 1, top=0.9)
+        figure, grid = _grid(len(rows), len(views) + 1, below=0.03)
         for line, (method, group) in enumerate(rows):
             first = _place(views[0], group)
             if first is None:
@@ -222,7 +236,7 @@ def worst_samples(
     places = [i for i in range(len(view.cases)) if (roles[i] == Role.FOCUS).any()]
     means: Mapping[tuple[str, int], float] = _means(series, metric, task)
     with style():
-        figure, grid = _grid(len(places), len(shown) + 1, top=0.9)
+        figure, grid = _grid(len(places), len(shown) + 1)
         for line, place in enumerate(places):
             group = int(view.cases.group[place])
             _show(grid[line, 0], view.cases.inputs[place])

@@ -39,15 +39,13 @@ def _cell(axes: Axes, place: tuple[int, int], row: pd.Series | None, name: str) 
     """A shade from black to white, the number and its interval below."""
     column, line = place
     value = float("nan") if row is None else float(row[name])
-    if name == "success":
-        shade = value
-    else:  # as the paper: black where more than half of the buckets fail
-        shade = 0.0 if value > 0.5 else 1.0
+    # failure as in the paper: black where more than half of the buckets fail
+    shade = value if name == "success" else float(value <= 0.5)
     face: Any = str(shade) if np.isfinite(value) else "none"
     axes.add_patch(
         Rectangle((column - 0.5, line - 0.5), 1, 1, facecolor=face, edgecolor=MUTED, linewidth=0.6)
     )
-    ink = "white" if np.isfinite(value) and shade < 0.46 else INK
+    ink = "white" if np.isfinite(value) and shade < 0.62 else INK
     if row is None or not np.isfinite(value):
         axes.text(column, line, "–", ha="center", va="center", color=MUTED)
         return

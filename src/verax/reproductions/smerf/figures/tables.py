@@ -23,7 +23,8 @@ PUBLISHED_SIZES = {
 
 def _kinds(view: View, role: Role) -> str:
     """Which objects have a role, with their buckets."""
-    truth, found = view.cases.truth, {}
+    truth = view.cases.truth
+    found: dict[str, list[int]] = {}
     for place, group in enumerate(view.cases.group.tolist()):
         names = [name for name, r in zip(truth.names, truth.roles[place].tolist(), strict=True) if r == role]
         found.setdefault("+".join(names) or "nothing", []).append(group)

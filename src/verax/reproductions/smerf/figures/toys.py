@@ -61,7 +61,7 @@ def iou_at(values: Tensor, truth: Truth, thresholds: Sequence[int] = THRESHOLDS)
 
 
 def afl_and_iou() -> Figure:
-    """Both objects are lit, one a little less: AFL sees it, IOU does not (Figure 14). The values are exact."""
+    """Both objects are lit, one a little less: AFL sees it, IOU does not (Figure 14); exact."""
     values, truth = toy(0.8), toy_truth()
     names = {"PAFL": (published.afl, Role.FOCUS), "SAFL": (published.afl, Role.AVOID)}
     names |= {"PIOU": (published.iou, Role.FOCUS), "SIOU": (published.iou, Role.AVOID)}
@@ -81,7 +81,7 @@ def afl_and_iou() -> Figure:
                     edgecolor=colour,
                     linestyle=dashes,
                     linewidth=2,
-                )  # fmt: skip
+                )
             )
         picture.set_title("text 1.0 (primary), box 0.8 (secondary)", fontsize=9.5, loc="left")
         picture.set_xticks([])
