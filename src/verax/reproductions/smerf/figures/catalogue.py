@@ -211,7 +211,7 @@ DRAWINGS: dict[str, tuple[Draw, Note | None]] = {
 }
 """Number -> how it is drawn, and what is seen in it.
 
-Where the paper does not say what a figure of the appendix holds (29, 30, 32, 33), it is the figure of the main
+Where the paper does not say what a figure of the appendix holds (29, 30, 32, 33), it is the one of the main
 text that it repeats on another background.
 """
 
