@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from verax import devices
 from verax.cli.console import console
 from verax.errors import Interrupted, InvalidParameter, UnknownName, VeraxWarning, suggestion
 
@@ -60,6 +59,7 @@ def reproduce(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,
 ) -> None:
     """Reproduce a paper: train what is missing, certify, explain, score, draw every figure, check claims."""
+    from verax import devices
     from verax.reproductions.smerf import reproduction, study
 
     if paper not in PAPERS:

@@ -22,14 +22,14 @@ from verax import progress, registry
 from verax.files import make_folder, write_atomically
 from verax.reports import png, svg
 from verax.reproductions.smerf import study
-from verax.reproductions.smerf.evidence import Evidence
+from verax.reproductions.smerf.evidence import Evidence, kind
 from verax.reproductions.smerf.figures import tables
 from verax.reproductions.smerf.figures.catalogue import CATALOGUE, Entry
 from verax.reproductions.smerf.study import Gathered, Options
 from verax.version import __version__
 
 PAGE = "verax.reproductions.smerf.page"
-"""The claims page, written by ``PAGE:write(evidence, out)``, which gives the files to link to."""
+"""The claims page, written by ``PAGE:write(folder, scores, ...)``, which gives file name -> path."""
 
 _TEMPLATE = Path(__file__).parent / "index.html.jinja"
 
@@ -117,11 +117,18 @@ def write_scores(gathered: Gathered, out: Path) -> None:
     table.to_parquet(out / "scores.parquet", compression="zstd", index=False)
 
 
-def claims_page(evidence: Evidence, out: Path) -> list[str]:
+def claims_page(gathered: Gathered, out: Path) -> list[str]:
     """Write the claims beside the figures, where that part is installed; gives the files to link to."""
     if importlib.util.find_spec(PAGE) is None:
         return []
-    found = registry.load(f"{PAGE}:write")(evidence, out)
+    series = gathered.evidence.series
+    black = [one.scores for one in series if kind(one.background) == "black"]
+    if not black:
+        return []
+    others = {kind(one.background): one.scores for one in series if kind(one.background) != "black"}
+    certificates = [c for run in gathered.runs for c in run.manifest.get("certificates", [])]
+    write = registry.load(f"{PAGE}:write")
+    found = write(out, pd.concat(black, ignore_index=True), backgrounds=others, certificates=certificates)
     return [str(name) for name in found]
 
 
@@ -173,7 +180,7 @@ def reproduce(options: Options, out: Path) -> tuple[Path, Phases]:
         found = write_tables(gathered.evidence, out, options.samples)
         write_scores(gathered, out)
     with phases.phase("claims and page"):
-        links = claims_page(gathered.evidence, out)
+        links = claims_page(gathered, out)
         path = write_index(out, options, gathered, shown, found, links)
     units = [unit for run in gathered.runs for unit in run.manifest["units"]]
     parts = {

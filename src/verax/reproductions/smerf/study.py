@@ -139,7 +139,7 @@ def view(options: Options, network: str, background: str, name: str, done: Run) 
     task, seed = world(name, background, options.renderer), options.seeds[0]
     device = devices.resolve(options.device)
     path = library.require(task, network, seed, store_folder(options.store))
-    model = library.load(path, network, task.classes).to(device)
+    model = library.network(task, network, seed, store_folder(options.store)).to(device)
     cases = task.cases(n=1, seed=0, device=device)
     cases = cases[first_of_each(cases.group)]
     start = f"{name}|{network}|{seed}|"
@@ -177,8 +177,7 @@ def threshold_curve(options: Options, network: str, background: str) -> pd.DataF
     name, group, method = CURVE
     task, seed = world(name, background, options.renderer), options.seeds[0]
     device = devices.resolve(options.device)
-    path = library.require(task, network, seed, store_folder(options.store))
-    model = library.load(path, network, task.classes).to(device)
+    model = library.network(task, network, seed, store_folder(options.store)).to(device)
     cases = task.cases(group, n=options.samples, seed=0, device=device)
     maps = methods.explain(model, cases.inputs, None, method, ids=cases.ids)
     values = published.prepare(maps, "heat").values
