@@ -232,7 +232,7 @@ def test_score_is_picture_then_metric():
     truth = truth_of(boxes, roles)
     maps = torch.from_numpy(np.random.default_rng(0).normal(size=(4, 3, 64, 64)))
     table = scoring.score(maps, cases_of(truth), "published", transfer="gray")
-    names = ["pafl", "safl", "piou", "siou", "pmafl", "smafl"]
+    names = ["pafl", "safl", "piou", "siou", "siou-multi", "pmafl", "smafl"]
     assert scoring.metric_names("published") == names
     assert list(table.columns) == ["sample", "group", "degenerate", "wrong", *names]
     for n in range(4):
@@ -244,6 +244,7 @@ def test_score_is_picture_then_metric():
             reference_afl(values, second),
             reference_iou(values, first, area(first)),
             reference_iou(values, second, area(first)),
+            reference_iou(values, second, area(second)),
             reference_afl(values, first, mean=True),
             reference_afl(values, second, mean=True),
         ]

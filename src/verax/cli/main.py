@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from verax.cli import listing, networks, runs
+from verax.cli import listing, networks, reproductions, runs
 from verax.errors import VeraxError
 from verax.version import __version__
 
@@ -28,6 +28,7 @@ app.command("report")(runs.report)
 app.command("list")(listing.show)
 app.command("certify")(networks.certify)
 app.command("train")(networks.train)
+app.command("reproduce")(reproductions.reproduce)
 
 
 def _version(value: bool) -> None:

@@ -69,6 +69,9 @@ INPUTS: Mapping[Input, str] = {
 }
 """What a method can explain, in words."""
 
+Explains = Literal["prediction", "label"]
+"""Which output studies hand to a method: the predicted one, or that of the true label."""
+
 Total = Literal["output", "change"]
 TOTALS: Mapping[Total | None, str] = {
     "output": "the output, less what biases keep",
@@ -91,6 +94,7 @@ class Method:
         needs: what it asks of the network (`NEEDS`); None where nobody said.
         inputs: what it can explain (`INPUTS`).
         transfer: how the `published` protocol turns its maps into pictures (facts of the SMERF code).
+        explains: the output that studies ask it about: the predicted one, or that of the true label.
         total: what a map promises to add up to: the output, or its change from the baseline.
         starts: for a change, what it is counted from, where that is not one `baseline`; see `Starts`.
         slack: what may come between a map and its total, one of `SLACKS`.
@@ -109,6 +113,7 @@ class Method:
     needs: Need | None = None
     inputs: Input = "any"
     transfer: str = "heat"
+    explains: Explains = "prediction"
     total: Total | None = None
     starts: Starts | None = None
     slack: Slack = "rounding"
@@ -135,7 +140,8 @@ class Method:
                 known = list(self.parameters)
                 have = suggestion(name, known) if known else "; it has none"
                 raise InvalidParameter(f"Method {self.name!r} has no parameter {name!r}{have}")
-            flexible = name not in self.parameters or name == "baseline"  # a number, a word or a tensor
+            # a number, a word or a tensor
+            flexible = name not in self.parameters or name in ("baseline", "references")
             if not flexible and not _same_type(given[name], self.parameters[name]):
                 kind, value = _KINDS[type(self.parameters[name])], given[name]
                 raise InvalidParameter(f"Parameter {name!r} of {self.name!r} must be {kind}, not {value!r}.")

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from verax.engine import gradients as engine
 from verax.engine import rules
+from verax.engine.baselines import Baseline
 from verax.engine.batching import accumulate, rows_within_budget
 from verax.engine.features import feature_map
 from verax.engine.mode import propagate
@@ -20,6 +21,8 @@ from verax.engine.relevance import LRP, Composite
 from verax.errors import InvalidInput
 from verax.methods.base import builtin
 from verax.methods.gradients import smoothgrad_squared
+from verax.methods.references import deep_shap as plain_deep_shap
+from verax.methods.references import references_of
 from verax.seeding import Streams
 
 _PAPER = "Kim, Plumb and Talwalkar, ICML 2022 (iNNvestigate 1.0.8)"
@@ -142,6 +145,42 @@ def lrp_a(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
 def lrp_b(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     """LRP preset B as it was run: epsilon 1 on dense layers, the whole bias on both sides of convolutions."""
     return _relevance(model, inputs, targets, _preset(2, 1))
+
+
+@builtin(
+    "deep-shap@published",
+    family="references",
+    needs="rules",
+    paper="Kim, Plumb and Talwalkar, ICML 2022 (shap 0.39)",
+    cost="2 forwards, 1 backward for each reference",
+    transfer="shap",
+    explains="label",
+    total="change",
+    starts=references_of,
+)
+def deep_shap(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    streams: Streams,
+    references: Tensor | int = 16,
+    baseline: Baseline = 0.0,
+    noise: float = 0.1,
+) -> Tensor:
+    """Deep SHAP as it was run: studies ask it about the true label, all others about the predicted one.
+
+    The original has 1000 pictures of the training data as references: ``references = "task:1000"``.
+
+    Args:
+        model: the network.
+        inputs: ``(N, ...)``.
+        targets: ``(N,)``; the true labels, in studies.
+        streams: the random numbers of each sample.
+        references: a set ``(R, ...)`` used for every sample, or how many are drawn around `baseline`.
+        baseline: what references are made from.
+        noise: standard deviation of the noise around `baseline`, in units of the input.
+    """
+    return plain_deep_shap(model, inputs, targets, streams, references, baseline, noise)
 
 
 @builtin(

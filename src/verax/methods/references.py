@@ -74,14 +74,15 @@ def _shared(references: Tensor, inputs: Tensor) -> Points:
     return lambda some, part: references[None, part].expand(len(inputs[some]), *[-1] * inputs.ndim)
 
 
-def _references(inputs: Tensor, streams: Streams, settings: Mapping[str, Any]) -> tuple[Points, int]:
+def references_of(inputs: Tensor, streams: Streams, settings: Mapping[str, Any]) -> tuple[Points, int]:
     """The references of Deep SHAP, given or drawn, and how many there are."""
     references, noise = settings["references"], settings["noise"]
     if isinstance(references, Tensor):
         return _shared(check_references(references, inputs), inputs), len(references)
     if not isinstance(references, int) or isinstance(references, bool) or references < 1 or not noise >= 0:
         raise InvalidParameter(
-            "Deep SHAP needs references as a tensor or a whole number from 1, and noise of at least 0."
+            "Deep SHAP needs references as a tensor or a whole number from 1 (in studies also 'task:N'), "
+            "and noise of at least 0."
         )
     return noisy_baselines(settings["baseline"], inputs, streams, references, noise), references
 
@@ -95,7 +96,7 @@ def _references(inputs: Tensor, streams: Streams, settings: Mapping[str, Any]) -
     cost="2 forwards, 1 backward for each reference",
     transfer="shap",
     total="change",
-    starts=_references,
+    starts=references_of,
 )
 def deep_shap(
     model: nn.Module,
@@ -119,7 +120,7 @@ def deep_shap(
         baseline: what references are made from.
         noise: standard deviation of the noise around `baseline`, in units of the input.
     """
-    start, count = _references(
+    start, count = references_of(
         inputs, streams, {"references": references, "baseline": baseline, "noise": noise}
     )
 

@@ -57,6 +57,7 @@ _PUBLISHED = (
     Metric("safl", "Attribution in the avoid boxes.", False, (0.0, math.inf), "published", _KIM),
     Metric("piou", "Mean overlap with each focus box.", True, _UNIT, "published", _KIM),
     Metric("siou", "Mean overlap with each avoid box.", False, _UNIT, "published", _KIM),
+    Metric("siou-multi", "The same, cut at the area of the avoid boxes.", False, _UNIT, "published", _KIM),
     Metric("pmafl", "Mean attribution of a pixel in the focus boxes.", True, _UNIT, "published", _KIM),
     Metric("smafl", "Mean attribution of a pixel in the avoid boxes.", False, _UNIT, "published", _KIM),
 )

@@ -43,7 +43,13 @@ def mafl(values: Tensor, truth: Truth, role: Role = Role.FOCUS) -> Tensor:
     return (masses * listed).sum(1) / (pixels * listed).sum(1)  # 0 / 0 = NaN where nothing is listed
 
 
-def iou(values: Tensor, truth: Truth, role: Role = Role.FOCUS, threshold: str = "single") -> Tensor:
+def iou(
+    values: Tensor,
+    truth: Truth,
+    role: Role = Role.FOCUS,
+    threshold: str = "single",
+    count: int | None = None,
+) -> Tensor:
     """Mean over the boxes of `role` of the IOU between one box and the strong pixels of the map, ``(N,)``.
 
     Because each box meets the whole mask, n disjoint objects can never score more than 1/n.
@@ -54,6 +60,7 @@ def iou(values: Tensor, truth: Truth, role: Role = Role.FOCUS, threshold: str = 
         role: FOCUS for PIOU, AVOID for SIOU.
         threshold: "single" cuts at the area of the focus boxes whatever the role (as in the paper); "multi"
             cuts at the area of the boxes of `role`.
+        count: cut at so many pixels instead (Figure 15 of the paper).
     """
     if threshold not in THRESHOLDS:
         raise InvalidParameter(
@@ -62,7 +69,8 @@ def iou(values: Tensor, truth: Truth, role: Role = Role.FOCUS, threshold: str = 
     values = comparable(values)
     areas = _areas(truth).to(values.device)
     counted = _listed(truth, Role.FOCUS if threshold == "single" else role, values)
-    level = histogram_threshold(values, (areas * counted).sum(1))
+    wanted = (areas * counted).sum(1)
+    level = histogram_threshold(values, wanted if count is None else torch.full_like(wanted, count))
     strong = (values >= level[:, None, None]).to(torch.float64)
     shared = _box_sums(strong, truth)
     sizes = _box_sums(torch.ones_like(strong), truth)

@@ -76,13 +76,15 @@ def sound_scores(values: Tensor, truth: Truth) -> dict[str, Tensor]:
 
 def published_scores(values: Tensor, truth: Truth) -> dict[str, Tensor]:
     """All metrics of the published protocol for prepared maps ``(N, H, W)``: name -> ``(N,)``."""
+    # PIOU is the same under both thresholds, so that only SIOU has a second form
     functions = {"afl": published.afl, "iou": published.iou, "mafl": published.mafl}
     roles = {"p": Role.FOCUS, "s": Role.AVOID}
-    return {
+    scores = {
         letter + name: function(values, truth, role)
         for name, function in functions.items()
         for letter, role in roles.items()
     }
+    return {**scores, "siou-multi": published.iou(values, truth, Role.AVOID, "multi")}
 
 
 def faithfulness_scores(

@@ -1,1 +1,1 @@
-"""Papers done again: their numbers as data, their statements as claims that code decides."""
+"""Reproductions: a published study run again with one command, its figures drawn and its claims checked."""

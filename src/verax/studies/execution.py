@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from verax import methods, seeding
 from verax.cases import Cases
+from verax.errors import InvalidParameter
 from verax.methods.completeness import completeness_error
 from verax.metrics.scoring import score
 from verax.networks import library
@@ -20,6 +21,9 @@ from verax.networks.inference import predictions
 from verax.studies.plan import Subject, Unit
 from verax.studies.spec import Study
 from verax.studies.store import Result
+from verax.tasks.textbox import TextBox
+
+_MOST_REFERENCES = 10_000
 
 
 @dataclass
@@ -30,6 +34,7 @@ class Bench:
     study: Study
     device: torch.device
     _loaded: tuple[nn.Module, Cases, Tensor] | None = field(default=None, repr=False)
+    _drawn: dict[int, Tensor] = field(default_factory=dict, repr=False)
 
     def load(self) -> tuple[nn.Module, Cases, Tensor]:
         """The network, the cases and what it predicts for them."""
@@ -39,6 +44,17 @@ class Bench:
             cases = subject.task.cases(n=self.study.samples, seed=self.study.seed).to(self.device)
             self._loaded = model, cases, predictions(model, cases.inputs)
         return self._loaded
+
+    def settings(self, unit: Unit) -> dict[str, Any]:
+        """The parameters of a unit; ``references = "task:N"`` becomes N pictures, drawn once."""
+        found = dict(unit.parameters or {})
+        count = task_references(found.get("references"))
+        if count is not None:
+            if count not in self._drawn:
+                task, seed = self.subject.task, self.subject.seed
+                self._drawn[count] = training_pictures(task, count, seed, self.device)
+            found["references"] = self._drawn[count]
+        return found
 
     def compute(self, unit: Unit) -> Result:
         """The result of one unit of this subject."""
@@ -52,13 +68,16 @@ class Bench:
         assert unit.method is not None
         model, cases, predicted = self.load()
         one = slice(0, 1)
+        settings = self.settings(unit)
+        if isinstance(settings.get("references"), Tensor):
+            settings["references"] = settings["references"][one]
         methods.explain(
             model,
             cases.inputs[one],
             predicted[one],
             unit.method,
             truth=cases.truth[one],
-            settings=unit.parameters,
+            settings=settings,
         )
 
     def _certify(self) -> Result:
@@ -71,49 +90,85 @@ class Bench:
         assert unit.method is not None
         model, cases, predicted = self.load()
         seed = seeding.key(self.study.seed, self.subject.task.name)
+        settings = self.settings(unit)
+        asked = cases.targets if unit.method.explains == "label" else predicted
+        start = time.perf_counter()
         maps = methods.explain(
             model,
             cases.inputs,
-            predicted,
+            asked,
             unit.method,
             seed=seed,
             ids=cases.ids,
             truth=cases.truth,
-            settings=unit.parameters,
+            settings=settings,
         )
+        if maps.is_cuda:
+            torch.cuda.synchronize(maps.device)
+        explained = time.perf_counter()
         tables = {
             protocol: score(
                 maps,
                 cases,
                 protocol,
-                predictions=predicted,
+                predictions=asked if protocol == "faithfulness" else predicted,
                 transfer=unit.method.transfer,
                 model=model,
                 method=unit.method,
-                settings=unit.parameters,
+                settings=settings,
                 seed=seed,
             )
             for protocol in self.study.protocols
         }
+        scored = time.perf_counter()
         first = tables[self.study.protocols[0]]
         info: dict[str, Any] = {
             "samples": len(cases),
             "wrong": int((predicted != cases.targets).sum()),
             "degenerate": int(first["degenerate"].sum()),
+            "explaining_seconds": explained - start,
+            "scoring_seconds": scored - explained,
         }
         gap = completeness_error(
             unit.method,
             model,
             cases.inputs,
-            predicted,
+            asked,
             maps,
-            dict(unit.parameters or {}),
+            settings,
             seed=seed,
             ids=cases.ids,
         )
         if gap is not None:
             info["completeness_error"] = {"median": float(gap.median()), "largest": float(gap.max())}
         return Result(tables, {"maps": thumbnails(maps, cases)}, info)
+
+
+def task_references(value: object) -> int | None:
+    """How many pictures of the task's training stream ``"task:N"`` asks for; None for anything else."""
+    if not isinstance(value, str):
+        return None
+    kind, _, count = value.partition(":")
+    if kind != "task" or not (count.isascii() and count.isdigit()) or not 1 <= int(count) <= _MOST_REFERENCES:
+        raise InvalidParameter(
+            f"References are a whole number or 'task:N' (N from 1 to {_MOST_REFERENCES}), not {value!r}."
+        )
+    return int(count)
+
+
+def training_pictures(task: TextBox, count: int, seed: int, device: torch.device) -> Tensor:
+    """The first `count` pictures that a network of this task and seed was trained on: ``(N, C, H, W)``."""
+    streams = task.streams(torch.arange(count, device=device), seed, "train")
+    labels = task.labels(torch.tensor(task.groups)).tolist()
+    table = [
+        [g for g, y in zip(task.groups, labels, strict=True) if y == label] for label in sorted(set(labels))
+    ]
+    longest = max(map(len, table))
+    padded = torch.tensor([row + row[:1] * (longest - len(row)) for row in table], device=device)
+    # a label first, then one of its buckets, as in training
+    label = streams.integers("label", len(table))
+    lengths = torch.tensor([len(row) for row in table], device=device)[label]
+    return task.render(task.layout(padded[label, streams.integers("bucket", lengths)], streams), streams)
 
 
 def first_of_each(group: Tensor) -> Tensor:

@@ -1,1 +1,1 @@
-"""Kim, Plumb and Talwalkar, "Sanity Simulations for Saliency Methods", ICML 2022."""
+"""SMERF: Kim, Plumb and Talwalkar, "Sanity Simulations for Saliency Methods", ICML 2022."""

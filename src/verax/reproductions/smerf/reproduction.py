@@ -1,0 +1,193 @@
+"""`reproduce`: train, certify, explain, score, draw, and write a page that shows it all."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import json
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+import torch
+
+from verax import progress, registry
+from verax.files import make_folder, write_atomically
+from verax.reports import png, svg
+from verax.reproductions.smerf import study
+from verax.reproductions.smerf.evidence import Evidence, kind
+from verax.reproductions.smerf.figures import tables
+from verax.reproductions.smerf.figures.catalogue import CATALOGUE, Entry
+from verax.reproductions.smerf.study import Gathered, Options
+from verax.version import __version__
+
+PAGE = "verax.reproductions.smerf.page"
+"""The claims page, written by ``PAGE:write(folder, scores, ...)``, which gives file name -> path."""
+
+_TEMPLATE = Path(__file__).parent / "index.html.jinja"
+
+
+@dataclass
+class Phases:
+    """Seconds and peak memory of each phase, in order."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Measure what happens inside."""
+        cuda = torch.cuda.is_available()
+        if cuda:
+            torch.cuda.reset_peak_memory_stats()
+        start = time.perf_counter()
+        yield
+        # ru_maxrss is in kilobytes on Linux and in bytes on macOS, and never falls
+        scale = 1 if sys.platform == "darwin" else 1024
+        self.rows.append(
+            {
+                "phase": name,
+                "seconds": time.perf_counter() - start,
+                "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale,
+                "gpu_memory": torch.cuda.max_memory_allocated() if cuda else None,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A figure on the page."""
+
+    entry: Entry
+    note: str
+    missing: str
+    picture: str
+
+
+def draw(evidence: Evidence, out: Path, quiet: bool = False) -> list[Shown]:
+    """Draw every figure that the evidence suffices for, as SVG and PNG under ``figures/``."""
+    shown = []
+    with progress.bar(hidden=quiet) as bar:
+        row = bar.add_task("drawing", total=len(CATALOGUE))
+        for entry in CATALOGUE:
+            bar.update(row, description=f"drawing figure {entry.number}")
+            missing = entry.lacking(evidence)
+            note, picture = "", ""
+            if not missing:
+                assert entry.draw is not None
+                figure = entry.draw(evidence)
+                vector = svg(figure)
+                write_atomically(out / "figures" / f"{entry.file}.svg", vector)
+                write_atomically(out / "figures" / f"{entry.file}.png", png(figure, 130))
+                picture = "data:image/svg+xml;base64," + base64.b64encode(vector).decode()
+                note = entry.note(evidence) if entry.note is not None else ""
+            shown.append(Shown(entry, note, missing, picture))
+            bar.advance(row)
+    return shown
+
+
+def write_tables(evidence: Evidence, out: Path, samples: int) -> dict[str, pd.DataFrame]:
+    """Tables 1 to 3 as CSV and Markdown under ``tables/``."""
+    first = evidence.series[0]
+    found = {
+        "Table 1: settings": tables.settings(first.views),
+        "Table 2: sizes": tables.sizes(first.views, samples),
+        f"Table 3: accuracy in each bucket ({first.network})": tables.accuracies(first.views),
+    }
+    for number, table in enumerate(found.values(), 1):
+        write_atomically(out / "tables" / f"table{number}.csv", table.to_csv(index=False).encode())
+        write_atomically(out / "tables" / f"table{number}.md", tables.markdown(table).encode())
+    return found
+
+
+def write_scores(gathered: Gathered, out: Path) -> None:
+    """All scores in one table, with the background in a column of its own."""
+    parts = [s.scores.assign(background=s.background) for s in gathered.evidence.series]
+    if gathered.evidence.sound is not None:
+        parts.append(gathered.evidence.sound.scores.assign(background=gathered.evidence.sound.background))
+    table = pd.concat(parts, ignore_index=True)
+    for column in ("task", "network", "method", "protocol", "metric", "background"):
+        table[column] = table[column].astype("category")
+    table.to_parquet(out / "scores.parquet", compression="zstd", index=False)
+
+
+def claims_page(gathered: Gathered, out: Path) -> list[str]:
+    """Write the claims beside the figures, where that part is installed; gives the files to link to."""
+    if importlib.util.find_spec(PAGE) is None:
+        return []
+    series = gathered.evidence.series
+    black = [one.scores for one in series if kind(one.background) == "black"]
+    if not black:
+        return []
+    others = {kind(one.background): one.scores for one in series if kind(one.background) != "black"}
+    certificates = [c for run in gathered.runs for c in run.manifest.get("certificates", [])]
+    write = registry.load(f"{PAGE}:write")
+    found = write(out, pd.concat(black, ignore_index=True), backgrounds=others, certificates=certificates)
+    return [str(name) for name in found]
+
+
+def write_index(
+    out: Path,
+    options: Options,
+    gathered: Gathered,
+    shown: list[Shown],
+    found: dict[str, pd.DataFrame],
+    links: list[str],
+) -> Path:
+    """One page that needs nothing else: figures in order, what the paper shows and what we see."""
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    certificates = [
+        {"network": c["network"], **c} for run in gathered.runs for c in run.manifest.get("certificates", [])
+    ]
+    failures = [failure for run in gathered.runs for failure in run.failures]
+    page = environment.from_string(_TEMPLATE.read_text()).render(
+        options=asdict(options),
+        pairs=options.pairs,
+        drawn=[s for s in shown if not s.missing],
+        left=[s for s in shown if s.missing],
+        tables={name: table.to_dict("split") for name, table in found.items()},
+        certificates=certificates,
+        failures=failures,
+        hardware=gathered.runs[0].manifest["hardware"]["device"],
+        links=links,
+        version=__version__,
+    )
+    path = out / "index.html"
+    write_atomically(path, page.encode())
+    return path
+
+
+def reproduce(options: Options, out: Path) -> tuple[Path, Phases]:
+    """Reproduce the paper into the folder `out`; gives the path of the page and how long each phase took.
+
+    Finished work is kept in the store, so that running the same again does only what is missing.
+    """
+    study.check_output(out)
+    make_folder(out / "runs")
+    phases = Phases()
+    with phases.phase("training"):
+        study.train_missing(options)
+    with phases.phase("explaining and scoring"):
+        gathered = study.gather(options, out)
+    with phases.phase("drawing"):
+        shown = draw(gathered.evidence, out, options.quiet)
+        found = write_tables(gathered.evidence, out, options.samples)
+        write_scores(gathered, out)
+    with phases.phase("claims and page"):
+        links = claims_page(gathered, out)
+        path = write_index(out, options, gathered, shown, found, links)
+    units = [unit for run in gathered.runs for unit in run.manifest["units"]]
+    parts = {
+        "certificates": sum(unit["seconds"] for unit in units if not unit["method"]),
+        "explaining": sum(unit.get("explaining_seconds", 0) for unit in units),
+        "scoring": sum(unit.get("scoring_seconds", 0) for unit in units),
+    }
+    report = {"phases": phases.rows, "within explaining and scoring": parts, "units": len(units)}
+    write_atomically(out / "phases.json", (json.dumps(report, indent=2) + "\n").encode())
+    return path, phases

@@ -1,0 +1,235 @@
+"""What is run: networks that are missing are trained, studies are run, and evidence is gathered from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from verax import devices, methods, progress
+from verax.errors import InvalidInput, InvalidParameter, MissingFile
+from verax.files import store_folder
+from verax.networks import library, training
+from verax.networks.certificates import wilson
+from verax.networks.inference import predictions
+from verax.protocols import published
+from verax.reproductions.smerf.evidence import Evidence, Series, View, kind, role
+from verax.reproductions.smerf.figures import toys
+from verax.reproductions.smerf.paper_methods import TASKS, entries, sound_entries
+from verax.seeding import key
+from verax.studies.execution import first_of_each
+from verax.studies.running import run
+from verax.studies.runs import Run
+from verax.tasks import task as find_task
+from verax.tasks.textbox import TextBox
+
+CURVE = ("textbox/complex-cr1", 9, "integrated-gradients@published")
+"""Figure 15: integrated gradients on pictures of CR1 that hold B and Box1."""
+
+PLAIN = "cnn@published"
+QUICK = "cnn4"
+"""The network that is shipped for every setting, so that nothing has to be trained."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to reproduce.
+
+    Attributes:
+        networks: names as studies give them; the first plain one is on every background.
+        backgrounds: names; all but black are run with the plain network only.
+        seeds: training seeds.
+        samples: pictures in each bucket under the published protocol; the paper has 20.
+        references: training pictures behind Deep SHAP; the paper has 1000.
+        sound_samples: pictures in each bucket under the sound protocol; 0 leaves it out.
+        sound_references: the same for the sound protocol.
+        certify: scenes in each bucket for the certificates.
+        tested: scenes in each bucket for Table 3.
+        renderer: of the scenes.
+        device: where to compute.
+        store: where finished work is kept.
+        quiet: no progress bars.
+    """
+
+    networks: Sequence[str] = (PLAIN,)
+    backgrounds: Sequence[str] = ("black",)
+    seeds: Sequence[int] = (0,)
+    samples: int = 20
+    references: int = 1000
+    sound_samples: int = 100
+    sound_references: int = 100
+    certify: int = 50
+    tested: int = 500
+    renderer: str = "sound"
+    device: str = "auto"
+    store: Path | None = None
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.networks or not self.backgrounds or not self.seeds:
+            raise InvalidParameter("A reproduction needs at least one network, one background and one seed.")
+        limits = {"samples": 1, "references": 1, "sound_references": 1, "sound_samples": 0, "tested": 1}
+        for name, low in limits.items():
+            if getattr(self, name) < low:
+                raise InvalidParameter(f"{name} must be at least {low}, not {getattr(self, name)}.")
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """All (network, background) that are run: every network on black, the plain one on all others."""
+        plain = next((name for name in self.networks if role(name) == "plain"), self.networks[0])
+        usual = [name for name in self.backgrounds if kind(name) == "black"]
+        others = [name for name in self.backgrounds if kind(name) != "black"]
+        return [(n, b) for b in usual for n in self.networks] + [(plain, b) for b in others]
+
+
+def world(name: str, background: str, renderer: str) -> TextBox:
+    """A task of the paper on a background."""
+    found = find_task(name, background=background, renderer=renderer)
+    if not isinstance(found, TextBox):
+        raise InvalidInput(f"{name!r} is not one of the settings of the paper.")
+    return found
+
+
+def missing(options: Options) -> list[tuple[TextBox, str, int]]:
+    """The networks that have to be trained first: task, name, seed."""
+    store = store_folder(options.store)
+    wanted = [
+        (world(task, background, options.renderer), network, seed)
+        for network, background in options.pairs
+        for seed in options.seeds
+        for task in TASKS
+    ]
+    return [entry for entry in wanted if library.find(*entry, store) is None]
+
+
+def train_missing(options: Options) -> int:
+    """Train what is missing and keep it in the store; gives how many networks that were."""
+    todo = missing(options)
+    where = store_folder(options.store) / "networks"
+    for task, network, seed in todo:
+        done = training.train(task, network, seed=seed, device=options.device, quiet=options.quiet)
+        library.save(done, where)
+    return len(todo)
+
+
+def run_study(options: Options, network: str, background: str, folder: Path, sound: bool = False) -> Run:
+    """One network on one background and all settings, under one of the two protocols."""
+    study = {
+        "name": "smerf-sound-side" if sound else "smerf",
+        "tasks": list(TASKS),
+        "networks": [network],
+        "seeds": list(options.seeds),
+        "methods": sound_entries(options.sound_references) if sound else entries(options.references),
+        "protocols": ["sound"] if sound else ["published"],
+        "samples": options.sound_samples if sound else options.samples,
+        "certify": 0 if sound else options.certify,
+        "renderer": options.renderer,
+        "background": background,
+    }
+    return run(study, device=options.device, out=folder, store=options.store, quiet=options.quiet)
+
+
+def view(options: Options, network: str, background: str, name: str, done: Run) -> View:
+    """One network of a run on one task: cases, predictions, maps and accuracy."""
+    task, seed = world(name, background, options.renderer), options.seeds[0]
+    device = devices.resolve(options.device)
+    path = library.require(task, network, seed, store_folder(options.store))
+    model = library.network(task, network, seed, store_folder(options.store)).to(device)
+    cases = task.cases(n=1, seed=0, device=device)
+    cases = cases[first_of_each(cases.group)]
+    start = f"{name}|{network}|{seed}|"
+    maps = {label.removeprefix(start): m for label, m in done.maps().items() if label.startswith(start)}
+    tested = task.cases(n=options.tested, seed=key("table 3"), device=device)
+    right = (predictions(model, tested.inputs) == tested.targets).cpu()
+    table = (
+        pd.DataFrame({"group": tested.group.cpu(), "hit": right}).groupby("group")["hit"].agg(["size", "sum"])
+    )
+    table = table.rename(columns={"size": "n", "sum": "right"}).reset_index()
+    table["accuracy"] = table["right"] / table["n"]
+    table["low"], table["high"] = wilson(table["right"], table["n"])
+    table.insert(1, "scene", [task.describe(group) for group in table["group"]])
+    table.insert(2, "label", task.labels(torch.tensor(table["group"].to_numpy())).tolist())
+    return View(
+        name, cases.to("cpu"), predictions(model, cases.inputs).cpu(), maps, table, _facts(task, path)
+    )
+
+
+def _facts(task: TextBox, path: Path) -> dict[str, Any]:
+    """What tables say about a task and its stored network."""
+    record = library.record(path)
+    recipe = record.get("recipe") or {}
+    seen = recipe.get("scenes", 0) * len(task.groups) * record.get("epochs", 0)
+    return {
+        "reasoning": str(task.reasoning),
+        "recipe": recipe.get("name", ""),
+        "scenes": f"{seen:,}" if seen else "",
+        "sha256": record["sha256"],
+    }
+
+
+def threshold_curve(options: Options, network: str, background: str) -> pd.DataFrame:
+    """The values of Figure 15: threshold, sample, value."""
+    name, group, method = CURVE
+    task, seed = world(name, background, options.renderer), options.seeds[0]
+    device = devices.resolve(options.device)
+    model = library.network(task, network, seed, store_folder(options.store)).to(device)
+    cases = task.cases(group, n=options.samples, seed=0, device=device)
+    maps = methods.explain(model, cases.inputs, None, method, ids=cases.ids)
+    values = published.prepare(maps, "heat").values
+    found: Tensor = toys.iou_at(values, cases.truth).cpu()
+    wide = pd.DataFrame(found.numpy(), columns=list(toys.THRESHOLDS)).assign(sample=cases.ids.cpu().numpy())
+    return wide.melt("sample", var_name="threshold", value_name="value").astype({"threshold": int})
+
+
+@dataclass
+class Gathered:
+    """What a reproduction leaves behind for drawing.
+
+    Attributes:
+        evidence: for the figures.
+        runs: folder of each run, in order.
+    """
+
+    evidence: Evidence
+    runs: list[Run] = field(default_factory=list)
+
+
+def gather(options: Options, out: Path) -> Gathered:
+    """Run every study and put the evidence together; what is in the store already is not computed again."""
+    series, runs = [], []
+    sound: Series | None = None
+    for network, background in options.pairs:
+        done = run_study(options, network, background, out / "runs" / folder_name(network, background))
+        runs.append(done)
+        with progress.errors.status(f"Looking at {network} on {background}"):
+            views = tuple(view(options, network, background, name, done) for name in TASKS)
+            curve = threshold_curve(options, network, background)
+        series.append(Series(network, background, done.scores, views, curve))
+        if (
+            sound is None
+            and options.sound_samples
+            and role(network) == "plain"
+            and kind(background) == "black"
+        ):
+            there = out / "runs" / f"{folder_name(network, background)}-sound"
+            side = run_study(options, network, background, there, sound=True)
+            runs.append(side)
+            sound = Series(network, background, side.scores)
+    return Gathered(Evidence(tuple(series), sound), runs)
+
+
+def folder_name(network: str, background: str) -> str:
+    """A folder for the run of one network on one background."""
+    words = network if kind(background) == "black" else f"{network}-{background}"
+    return "".join(c if c.isalnum() or c in "-._" else "-" for c in words)
+
+
+def check_output(out: Path) -> None:
+    """Refuse a folder that holds other things, before anything is computed."""
+    if out.is_dir() and any(out.iterdir()) and not (out / "runs").is_dir():
+        raise MissingFile(f"The folder {str(out)!r} holds other things; name an empty one.")

@@ -1,0 +1,199 @@
+"""The SMERF reproduction: every figure from small evidence, tables, and the command from end to end."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib.figure import Figure
+from typer.testing import CliRunner
+
+import verax
+from verax.cli.main import app
+from verax.errors import InvalidParameter
+from verax.metrics import published
+from verax.metrics.scoring import metric_names
+from verax.reports import png, svg
+from verax.reproductions.smerf import paper_methods, study
+from verax.reproductions.smerf.evidence import Evidence, Series, View, kind, role
+from verax.reproductions.smerf.figures import summaries, tables, toys
+from verax.reproductions.smerf.figures.catalogue import CATALOGUE
+from verax.studies import spec as specs
+
+CHECKLIST = [
+    *("1", "2", "3", "4", "5", "6a", "6b", "7", "8a", "8b", "9", "10", "11", "12", "13", "14", "15", "16"),
+    *("17a", "17b", "18a", "18b", "19", "20", "21", "22", "23", "24", "25", "26", "27", "28", "29"),
+    *("30a", "30b", "31", "32", "33a", "33b"),
+]
+
+
+def made_up(labels, protocol):
+    """Random scores with the shape of real ones: two pictures a bucket, NaN where there is no role."""
+    rng, parts = np.random.default_rng(0), []
+    for name in paper_methods.TASKS:
+        cases = verax.task(name).cases(n=2)
+        has = {
+            "p": cases.truth.focus.flatten(1).any(1).numpy(),
+            "s": cases.truth.avoid.flatten(1).any(1).numpy(),
+        }
+        for label in labels:
+            for metric in metric_names(protocol):
+                values = rng.uniform(0, 1, len(cases))
+                if protocol == "published":
+                    values = np.where(has[metric[0]], values, np.nan)
+                facts = {"task": name, "network": "cnn4", "seed": 0, "method": label, "protocol": protocol}
+                table = pd.DataFrame({**facts, "metric": metric, "group": cases.group, "sample": cases.ids})
+                parts.append(table.assign(value=values, degenerate=False).dropna(subset="value"))
+    return pd.concat(parts, ignore_index=True)
+
+
+def view_of(name):
+    task = verax.task(name)
+    cases = task.cases(n=1)
+    groups = cases.group.tolist()
+    accuracy = pd.DataFrame({"group": groups, "scene": [task.describe(g) for g in groups]})
+    accuracy = accuracy.assign(label=cases.targets, n=10, right=9, accuracy=0.9, low=0.6, high=0.98)
+    maps = {label: torch.rand(len(cases), 64, 64) * 2 - 1 for label in paper_methods.SEVENTEEN}
+    facts = {"reasoning": str(task.reasoning), "recipe": "fast", "scenes": "10"}
+    return View(name, cases, 1 - cases.targets, maps, accuracy, facts)
+
+
+@pytest.fixture(scope="module")
+def evidence():
+    scores = made_up([*paper_methods.SEVENTEEN, "input", "oracle"], "published")
+    views = tuple(view_of(name) for name in paper_methods.TASKS)
+    curve = pd.DataFrame(
+        [{"threshold": k, "sample": s, "value": 0.1 * s} for k in toys.THRESHOLDS for s in (1, 2, 3)]
+    )
+    base = Series("cnn4", "black", scores, views, curve)
+    others = [replace(base, network=name) for name in ("cnn@robust", "alexnet", "vgg16@published", "vit")]
+    grounds = [replace(base, background=name) for name in ("noise:0-150", "folder:photos")]
+    names = [label.partition("@")[0] for label in paper_methods.FIFTEEN]
+    sound = Series("cnn4", "black", made_up([*names, "input", "oracle"], "sound"))
+    return Evidence((base, *(replace(o, _kept=base._kept) for o in (*others, *grounds))), sound)
+
+
+def test_the_catalogue_has_every_figure_of_the_paper():
+    numbers = [entry.number for entry in CATALOGUE]
+    assert [n for n in numbers if n not in ("2b", "2c")] == CHECKLIST
+    assert len({entry.file for entry in CATALOGUE}) == len(CATALOGUE)
+    assert {entry.number for entry in CATALOGUE if entry.draw is None} == {"1", "3", "4"}
+
+
+@pytest.mark.parametrize("entry", [entry for entry in CATALOGUE if entry.draw], ids=lambda entry: entry.file)
+def test_every_figure_is_drawn(entry, evidence):
+    assert entry.lacking(evidence) == ""
+    figure = entry.draw(evidence)
+    assert isinstance(figure, Figure)
+    assert png(figure, 20).startswith(b"\x89PNG")
+    if entry.note is not None:
+        assert entry.note(evidence).endswith(".")
+
+
+def test_bars_have_intervals(evidence):
+    figure = next(entry for entry in CATALOGUE if entry.number == "2").draw(evidence)
+    for axes in figure.axes:
+        bars = [c for c in axes.containers if hasattr(c, "patches") and len(c.patches)]
+        caps = [c for c in axes.containers if hasattr(c, "has_yerr") and c.has_yerr]
+        assert len(bars) == len(caps) == 2
+    assert svg(figure).startswith(b"<?xml")
+
+
+def test_what_was_not_run_is_named(evidence):
+    alone = Evidence(evidence.series[:1])
+    missing = {entry.number: entry.lacking(alone) for entry in CATALOGUE}
+    assert {n for n, why in missing.items() if not why} == set(CHECKLIST) - {
+        *("1", "3", "4", "10", "11", "12", "26", "27", "28", "29", "30a", "30b", "31", "32", "33a", "33b")
+    } | {"2b"}
+    assert "robust" in missing["11"]
+    assert "real background" in missing["33a"]
+
+
+def test_summaries_are_means_and_smallest_means_over_buckets(evidence):
+    series = evidence.series[0]
+    rows = series.scores[(series.scores["metric"] == "pafl") & (series.scores["method"] == "lrp-z")]
+    means = rows[rows["task"].isin(paper_methods.COMPLEX)].groupby(["task", "group"])["value"].mean()
+    found = summaries.summary(series, "pafl", ["lrp-z"], summaries.everywhere(paper_methods.COMPLEX)).iloc[0]
+    assert found["buckets"] == len(means) == 37
+    assert found["mean"] == pytest.approx(means.mean())
+    assert found["least"] == pytest.approx(means.min())
+    assert found["std"] == pytest.approx(means.std(ddof=0))
+    assert found["mean_low"] < found["mean"] < found["mean_high"]
+    assert len(summaries.both_roles(series, "textbox/simple-fr")) == 5
+    worst = summaries.worst_buckets(series, "pafl", "textbox/complex-cr2", ["lrp-z"])
+    assert worst == {"lrp-z": means["textbox/complex-cr2"].idxmin()}
+
+
+def test_toys_are_those_of_the_paper():
+    assert toys.levels([0.8])["pafl"][0] == pytest.approx(0.7554, abs=5e-5)
+    assert toys.levels()["pafl"].iloc[-1] == pytest.approx(0.451, abs=5e-4)
+    values = torch.rand(3, 64, 64)
+    truth = toys.toy_truth(3)
+    assert torch.equal(toys.iou_at(values, truth, [247])[:, 0], published.iou(values, truth))
+    assert not torch.equal(toys.iou_at(values, truth, [4000])[:, 0], published.iou(values, truth))
+
+
+def test_tables(evidence):
+    views = evidence.series[0].views
+    one = tables.settings(views).set_index("setting")
+    assert one.loc["Complex-CR1", "no label"] == "1, 7"
+    assert one.loc["Simple-FR", "label 1"] == "7, 8, 9, 10, 11, 12"
+    assert "10, 11, 12: box1+box2" in one.loc["Complex-FR", "primary"]
+    two = tables.sizes(views, 20).set_index("setting")
+    assert two.loc["Complex-CR4", "paper: train"] == 150_000
+    three = tables.accuracies(views).set_index("bucket")
+    assert three.loc["1", "Simple-NR"] == "–"
+    assert three.loc["all", "Simple-FR"] == "0.9000"
+    assert tables.markdown(two.reset_index()).count("\n") == 9
+
+
+def test_names_of_networks_and_backgrounds():
+    names = ["cnn4", "cnn@published", "cnn@robust-0.1", "vgg16@published", "vit"]
+    assert [role(name) for name in names] == ["plain", "plain", "robust", "vgg16", "vit"]
+    assert [kind(name) for name in ("black", "noise:0-9", "folder:a", "textures")] == [
+        *("black", "noise", "real", "real")
+    ]
+    options = study.Options(networks=["cnn@published", "vit"], backgrounds=["black", "noise"])
+    assert options.pairs == [("cnn@published", "black"), ("vit", "black"), ("cnn@published", "noise")]
+    with pytest.raises(InvalidParameter, match="samples"):
+        study.Options(samples=0)
+
+
+def test_presets_have_the_methods_of_the_paper():
+    for name in ("smerf", "smerf-architectures", "smerf-robust", "smerf-backgrounds", "smerf-full"):
+        found = specs.study(name)
+        assert [method.label for method in found.methods] == list(paper_methods.SEVENTEEN)
+        assert found.tasks == list(paper_methods.TASKS)
+        assert found.samples == 20
+
+
+@pytest.mark.slow
+def test_the_command_from_end_to_end(tmp_path):
+    """Shipped networks, one picture a bucket; a second time everything comes from the store."""
+    out = tmp_path / "out"
+    words = ["reproduce", "smerf", "--quick", "--samples", "1", "--references", "2", "--sound-samples", "1"]
+    for _ in range(2):
+        result = CliRunner().invoke(app, [*words, "--device", "cpu", "--quiet", "--out", str(out)])
+        assert result.exit_code == 0, result.output
+    assert {path.stem for path in (out / "figures").glob("*.svg")} == {
+        entry.file for entry in CATALOGUE if entry.draw and entry.needs in ((), (("plain", "black"),))
+    }
+    assert (out / "tables" / "table3.csv").is_file()
+    page = (out / "index.html").read_text()
+    assert "Figure 33b" in page
+    assert 'src="http' not in page
+    manifest = json.loads((out / "runs" / "cnn4" / "manifest.json").read_text())
+    assert manifest["reused_units"] == len(manifest["units"])
+    assert set(pd.read_parquet(out / "scores.parquet")["background"]) == {"black"}
+
+
+def test_wrong_words_get_one_sentence(tmp_path):
+    for words, sentence in (
+        (["smurf"], "did you mean 'smerf'"),
+        (["smerf", "--networks", "cnn5", "--out", str(tmp_path / "new")], "cnn5"),
+        (["smerf", "--seeds", "x"], "whole numbers"),
+    ):
+        result = CliRunner().invoke(app, ["reproduce", *words])
+        assert sentence in str(result.exception)
