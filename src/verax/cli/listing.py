@@ -36,14 +36,18 @@ def _tasks() -> Rows:
 
 def _networks() -> Rows:
     from verax.networks import NETWORKS, library
+    from verax.networks.wired import WIRED
 
     rows: Rows = []
     records = [library.record(path) for path in library.shipped()]
     for name in NETWORKS:
+        about = (NETWORKS.get(name).__doc__ or "").partition("\n")[0]
+        if name == WIRED:
+            rows.append({"name": name, "weights": "as the task needs", "shipped": [], "about": about})
+            continue
         model = NETWORKS.get(name)(2)
         count = sum(weight.numel() for weight in model.parameters())
         shipped = [r["task"] for r in records if r["network"] == name]
-        about = (NETWORKS.get(name).__doc__ or "").partition("\n")[0]
         rows.append({"name": name, "weights": count, "shipped": shipped, "about": about})
     return rows
 

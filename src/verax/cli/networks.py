@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from verax.tasks.textbox import TextBox
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
-Network = Annotated[str, typer.Option(help="Architecture: cnn3 or cnn4.")]
+Network = Annotated[str, typer.Option(help="Architecture (verax list networks); certify also knows wired.")]
 Renderer = Annotated[str, typer.Option(help="sound or published.")]
 Background = Annotated[str, typer.Option(help="black, noise, noise:LOW-HIGH or folder:PATH.")]
 

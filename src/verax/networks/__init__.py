@@ -13,6 +13,7 @@ NETWORKS: Registry[Callable[[int], nn.Module]] = Registry(
     {
         "cnn3": "verax.networks.architectures:cnn3",
         "cnn4": "verax.networks.architectures:cnn4",
+        "wired": "verax.networks.wired:untrained",
     },
     group="verax.networks",
 )

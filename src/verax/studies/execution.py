@@ -35,7 +35,11 @@ class Bench:
         """The network, the cases and what it predicts for them."""
         if self._loaded is None:
             subject = self.subject
-            model = library.load(subject.weights, subject.network, subject.task.classes).to(self.device)
+            if subject.weights is None:
+                model = library.network(subject.task, subject.network)
+            else:
+                model = library.load(subject.weights, subject.network, subject.task.classes)
+            model = model.to(self.device)
             cases = subject.task.cases(n=self.study.samples, seed=self.study.seed).to(self.device)
             self._loaded = model, cases, predictions(model, cases.inputs)
         return self._loaded

@@ -18,6 +18,7 @@ from verax.methods import CONTROLS
 from verax.methods.base import METHODS, Method
 from verax.methods.controls import CONSTANT
 from verax.networks import NETWORKS, library
+from verax.networks.wired import WIRED
 from verax.protocols import PROTOCOLS
 from verax.studies.spec import MethodSpec, Study
 from verax.tasks import task as find_task
@@ -54,12 +55,12 @@ def content_hash(values: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Subject:
-    """A network on a task: what is explained."""
+    """A network on a task: what is explained; a wired network has no file of weights."""
 
     task: TextBox
     network: str
     seed: int
-    weights: Path
+    weights: Path | None
     sha256: str
 
     @property
@@ -126,9 +127,12 @@ def _subjects(study: Study, store: Path) -> list[Subject]:
             raise InvalidStudy(f"Task {name!r} cannot be studied yet: only TextBox tasks have networks.")
         for network in study.networks:
             network = NETWORKS.canonical(network)
-            for seed in study.seeds:
-                weights = library.require(found, network, seed, store)
-                subjects.append(Subject(found, network, seed, weights, library.record(weights)["sha256"]))
+            # there is one wired network: repeating it for each seed would only pretend to know more
+            for seed in (0,) if network == WIRED else study.seeds:
+                weights = None if network == WIRED else library.require(found, network, seed, store)
+                subjects.append(
+                    Subject(found, network, seed, weights, library.sha256(found, network, weights))
+                )
     return subjects
 
 
