@@ -49,6 +49,8 @@ REGIONS = {"focus": FOCUS, "avoid": AVOID, "other": OTHER, "background": BACKGRO
 LABELS = {
     "sound": "focus-share (sound protocol)",
     "published": "pafl (published protocol)",
+    "sound:counterfactual": "focus-share (counterfactual truth)",
+    "sound:shapley": "focus-share (Shapley truth)",
     "faithfulness": "deletion (faithfulness; lower is better)",
 }
 FOLDER = "figures"

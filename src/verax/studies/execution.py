@@ -17,6 +17,7 @@ from verax.metrics.scoring import score
 from verax.networks import library
 from verax.networks.certificates import certify
 from verax.networks.inference import predictions
+from verax.protocols import truth_of
 from verax.studies.plan import Subject, Unit
 from verax.studies.spec import Study
 from verax.studies.store import Result
@@ -75,20 +76,32 @@ class Bench:
         assert unit.method is not None
         model, cases, predicted = self.load()
         seed = seeding.key(self.study.seed, self.subject.task.name)
-        maps = methods.explain(
-            model,
-            cases.inputs,
-            predicted,
-            unit.method,
-            seed=seed,
-            ids=cases.ids,
-            truth=cases.truth,
-            settings=unit.parameters,
-        )
+
+        def explain(told: Cases) -> Tensor:
+            assert unit.method is not None
+            return methods.explain(
+                model,
+                told.inputs,
+                predicted,
+                unit.method,
+                seed=seed,
+                ids=told.ids,
+                truth=told.truth,
+                settings=unit.parameters,
+            )
+
+        maps = explain(cases)
+        kinds = {protocol: truth_of(protocol) for protocol in self.study.protocols}
+        told = {kind: self.subject.task.retell(cases, kind) for kind in set(kinds.values())}
+        # only the oracle shows another map when another truth is told
+        shown = {
+            kind: explain(told[kind]) if unit.method.family == "truth" and kind != "rule" else maps
+            for kind in told
+        }
         tables = {
             protocol: score(
-                maps,
-                cases,
+                shown[kinds[protocol]],
+                told[kinds[protocol]],
                 protocol,
                 predictions=predicted,
                 transfer=unit.method.transfer,
