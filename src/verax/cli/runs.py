@@ -178,7 +178,7 @@ def _show_truths(entry: dict[str, Any], tier: str) -> None:
 
 def show(run: Run) -> None:
     """Print the leaderboards of a run, and what was left out."""
-    from verax.reports import promises, truths
+    from verax.reports import promises, ranks, truths
     from verax.studies import tiers
 
     manifest = run.manifest
@@ -192,7 +192,10 @@ def show(run: Run) -> None:
                 continue
             name, buckets = manifest["study"]["name"], board["buckets"][0]
             title = f"{name}: {family} reasonings ({buckets} buckets, sound protocol)"
+            tested = ranks.parts(part, "sound", [family])
             console.print(_table(escape(f"{title}\n{', '.join(part.tiers)}: {tiers.words(tier)}"), board))
+            for entry in tested:
+                console.print(escape(entry["sentence"]), style="dim")
         console.print(
             "Means over buckets with 95 % intervals, and the worst bucket. Skill: 0 is the best control that "
             "never looks at the network, 1 is the truth. Dim rows are controls and the oracle.",
@@ -217,5 +220,7 @@ def show(run: Run) -> None:
         console.print(f"[bold red]Not certified, so their truth is in doubt: {escape(names)}[/bold red]")
     for sentence in promises.alarms(manifest):
         console.print(f"[yellow]{escape(sentence)}[/yellow]", soft_wrap=True)
+    for note in manifest.get("notes", []):
+        console.print(f"[yellow]{escape(note)}[/yellow]", soft_wrap=True)
     for failure in manifest["failures"]:
         console.print(f"[red]{escape(failure['unit'])}: {escape(failure['reason'])}[/red]", soft_wrap=True)

@@ -17,7 +17,7 @@ from verax import reports
 from verax.errors import VeraxError
 from verax.files import make_folder, write_atomically
 from verax.metrics import METRICS
-from verax.reports import faithfulness, figures, gallery, names, number, promises, truths
+from verax.reports import faithfulness, figures, gallery, names, number, promises, ranks, truths
 from verax.studies import spec, tiers
 from verax.studies.leaderboards import HEADLINES, PAIRS, SUCCESS, method_order
 from verax.studies.runs import REPORT
@@ -405,6 +405,7 @@ def context(run: Run, album: figures.Album) -> dict[str, Any]:
         "facts": _facts(digest),
         "boards": _boards(digest, digest.main, album),
         "tiers": _other_tiers(rest, digest.main),
+        "ranks": ranks.parts(run, digest.main, list(digest.families), album),
         "truths": truths.parts(run, list(digest.families)),
         "published": _boards(digest, "published", album) if both else [],
         "disagreements": disagreements(digest.boards, run.scores, run.families) if both else [],

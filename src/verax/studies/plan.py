@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -92,6 +92,7 @@ class Plan:
     study: Study
     subjects: tuple[Subject, ...]
     units: tuple[Unit, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -117,6 +118,31 @@ def with_references(study: Study) -> list[MethodSpec]:
     return [*study.methods, *missing]
 
 
+def _seeds(study: Study, task: TextBox, network: str, store: Path) -> list[int]:
+    """The training seeds to study: those that are asked for or, with ``missing = "skip"``, stored."""
+    if network == WIRED:
+        return [0]  # there is one wired network: repeating it for each seed would only pretend to know more
+    stored = [seed for seed in study.seeds if library.find(task, network, seed, store)]
+    return (stored or [0]) if study.missing == "skip" else study.seeds
+
+
+def _notes(study: Study, subjects: Sequence[Subject]) -> tuple[str, ...]:
+    """One sentence for each network some of whose seeds are not stored."""
+    notes = []
+    for network in dict.fromkeys(s.network for s in subjects if s.network != WIRED):
+        there = {(s.task.name, s.seed) for s in subjects if s.network == network}
+        names = list(dict.fromkeys(s.task.name for s in subjects if s.network == network))
+        gaps = sorted({seed for seed in study.seeds for name in names if (name, seed) not in there})
+        if gaps:
+            used = ", ".join(map(str, sorted({seed for _, seed in there})))
+            notes.append(
+                f"{network}: seed {', '.join(map(str, gaps))} is not stored for all tasks, so this run has "
+                f"seed {used}; to train it: verax train {' '.join(names)} --network {network} "
+                f"--seed {gaps[0]}"
+            )
+    return tuple(notes)
+
+
 def _subjects(study: Study, store: Path) -> list[Subject]:
     subjects = []
     for name in study.tasks:
@@ -127,8 +153,7 @@ def _subjects(study: Study, store: Path) -> list[Subject]:
             raise InvalidStudy(f"Task {name!r} cannot be studied yet: only TextBox tasks have networks.")
         for network in study.networks:
             network = NETWORKS.canonical(network)
-            # there is one wired network: repeating it for each seed would only pretend to know more
-            for seed in (0,) if network == WIRED else study.seeds:
+            for seed in _seeds(study, found, network, store):
                 weights = None if network == WIRED else library.require(found, network, seed, store)
                 subjects.append(
                     Subject(found, network, seed, weights, library.sha256(found, network, weights))
@@ -169,4 +194,5 @@ def compile_plan(study: Study, store: Path) -> Plan:
                 "samples": study.samples,
             }
             units.append(Unit(content_hash(values), subject, method, spec.label, settings[spec.label]))
-    return Plan(study.model_copy(update={"protocols": protocols}), tuple(subjects), tuple(units))
+    noted = _notes(study, subjects)
+    return Plan(study.model_copy(update={"protocols": protocols}), tuple(subjects), tuple(units), noted)
