@@ -67,8 +67,14 @@ def _resampled(values: Floats, strata: Floats, seed: int) -> tuple[float, float,
         weights = generator.multinomial(len(here), np.full(len(here), 1 / len(here)), size=REPLICATES)
         total += weights @ here
         count += weights @ known[strata == stratum]
-    low, high = interval(total / np.where(count > 0, count, np.nan))
-    return float(values[known].mean()), float(low), float(high)
+    point = float(values[known].mean())
+    size = int(np.unique(strata, return_counts=True)[1].min())
+    if size == 1:
+        return point, float("nan"), float("nan")  # one picture says nothing about others
+    # a bootstrap of n numbers is too narrow by sqrt((n - 1) / n)
+    drawn = point + (total / np.where(count > 0, count, np.nan) - point) * np.sqrt(size / (size - 1))
+    low, high = interval(drawn)
+    return point, float(low), float(high)
 
 
 def _maps(
