@@ -33,6 +33,9 @@ class Truth:
         roles: ``(N, K)`` int8; the `Role` of each object.
         names: the K object names.
         values: the exact attribution of every input element, where it is known.
+        weights: ``(N, K)`` float64; how much each object counts (its Shapley value), where that is known.
+        decisive: ``(N, K)`` bool; a change of the object, absent ones included, would change the label.
+        kind: which truth it is: "rule", "counterfactual" or "shapley".
     """
 
     focus: Tensor
@@ -42,18 +45,52 @@ class Truth:
     roles: Tensor
     names: tuple[str, ...]
     values: Tensor | None = None
+    weights: Tensor | None = None
+    decisive: Tensor | None = None
+    kind: str = "rule"
 
     @classmethod
-    def from_objects(cls, objects: Tensor, boxes: Tensor, roles: Tensor, names: Sequence[str]) -> Truth:
+    def from_objects(
+        cls,
+        objects: Tensor,
+        boxes: Tensor,
+        roles: Tensor,
+        names: Sequence[str],
+        *,
+        weights: Tensor | None = None,
+        decisive: Tensor | None = None,
+        kind: str = "rule",
+    ) -> Truth:
         """Derive the focus and avoid masks from objects and their roles."""
 
         def union(role: Role) -> Tensor:
             return (objects & (roles == role)[:, :, None, None]).any(1)
 
-        return cls(union(Role.FOCUS), union(Role.AVOID), objects, boxes, roles, tuple(names))
+        return cls(
+            union(Role.FOCUS),
+            union(Role.AVOID),
+            objects,
+            boxes,
+            roles,
+            tuple(names),
+            weights=weights,
+            decisive=decisive,
+            kind=kind,
+        )
 
     def __repr__(self) -> str:
-        return f"Truth({len(self.focus)} cases, objects {', '.join(self.names)})"
+        return f"Truth({len(self.focus)} cases, {self.kind}, objects {', '.join(self.names)})"
+
+    @property
+    def ideal(self) -> Tensor:
+        """The map that says the truth: its values, objects by their weights, or the focus mask."""
+        if self.values is not None:
+            return self.values
+        if self.weights is None:
+            return self.focus
+        area = self.objects.sum((2, 3)).clamp(min=1)
+        each = self.weights.abs() / area  # an object's weight is shared by its pixels
+        return (self.objects * each[:, :, None, None]).sum(1)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Truth:
         """Apply `function` to every tensor."""
@@ -71,6 +108,9 @@ def join(parts: Sequence[Truth], function: Callable[[list[Tensor]], Tensor]) -> 
     def field(name: str) -> Tensor:
         return function([getattr(part, name) for part in parts])
 
+    def known(name: str) -> Tensor | None:
+        return None if getattr(first, name) is None else field(name)
+
     return Truth(
         field("focus"),
         field("avoid"),
@@ -78,7 +118,10 @@ def join(parts: Sequence[Truth], function: Callable[[list[Tensor]], Tensor]) -> 
         field("boxes"),
         field("roles"),
         first.names,
-        None if first.values is None else field("values"),
+        known("values"),
+        known("weights"),
+        known("decisive"),
+        first.kind,
     )
 
 

@@ -38,15 +38,19 @@ def _networks() -> Rows:
     import torch
 
     from verax.networks import NETWORKS, library
+    from verax.networks.wired import WIRED
 
     rows: Rows = []
     records = [library.record(path) for path in library.shipped()]
     for name in NETWORKS:
+        about = (NETWORKS.get(name).__doc__ or "").partition("\n")[0]
+        if name == WIRED:
+            rows.append({"name": name, "weights": "as the task needs", "shipped": [], "about": about})
+            continue
         with torch.device("meta"):  # counted, not filled
             model = NETWORKS.get(name)(2)
         count = sum(weight.numel() for weight in model.parameters())
         shipped = [r["task"] for r in records if r["network"] == name]
-        about = (NETWORKS.get(name).__doc__ or "").partition("\n")[0]
         rows.append({"name": name, "weights": count, "shipped": shipped, "about": about})
     return rows
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
 Network = Annotated[
     str,
-    typer.Option(help="cnn, cnn3, cnn4, alexnet, vgg16, resnet18 or vit; @RECIPE says how it is trained."),
+    typer.Option(help="Architecture (verax list networks); @RECIPE says how it is trained; wired is built."),
 ]
 Renderer = Annotated[str, typer.Option(help="sound or published.")]
 Background = Annotated[str, typer.Option(help="black, noise, noise:LOW-HIGH, texture or folder:PATH.")]

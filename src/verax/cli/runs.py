@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -38,7 +39,10 @@ def run(
     tasks: Annotated[str | None, typer.Option(help="Only these tasks: a,b,c.")] = None,
     networks: Annotated[str | None, typer.Option(help="Only these networks: a,b.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Training seeds of the networks: 0,1,2.")] = None,
-    protocols: Annotated[str | None, typer.Option(help="Some of sound,published,faithfulness.")] = None,
+    protocols: Annotated[
+        str | None,
+        typer.Option(help="Some of sound,sound:counterfactual,sound:shapley,published,faithfulness."),
+    ] = None,
     samples: Annotated[int | None, typer.Option(help="Images in each bucket.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the images and of random methods.")] = None,
     certify: Annotated[
@@ -111,15 +115,16 @@ def _table(title: str, board: pd.DataFrame) -> Table:
     table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("", justify="right", no_wrap=True, min_width=2)
     table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
-    for name in ("focus share", "worst", "skill"):
+    for name in ("tier", "focus share", "worst", "skill"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in board.itertuples(index=False):
         reference = row.skill != row.skill  # NaN: controls and the oracle have no skill
         skill = "" if reference else f"{row.skill:+.2f} {interval(row.skill_low, row.skill_high, 2)}"
         value = f"{row.value:.2f} {interval(row.low, row.high, 2)}"
-        cells = ("" if reference else row.rank, row.method, value, f"{row.worst:.2f}", skill)
+        tier = row.tier or "–"
+        cells = ("" if reference else row.rank, row.method, tier, value, f"{row.worst:.2f}", skill)
         if row.value != row.value:
-            cells = ("", row.method, "incomplete: it failed somewhere", "", "")
+            cells = ("", row.method, "", "incomplete: it failed somewhere", "", "")
         table.add_row(*(escape(str(cell)) for cell in cells), style="dim" if reference else "")
     return table
 
@@ -156,26 +161,49 @@ def _show_faithfulness(run: Run) -> None:
             console.print(escape(faithfulness.sentence(agreed, family)), style="dim")
 
 
+def _show_truths(entry: dict[str, Any], tier: str) -> None:
+    """Print ranks and values under the truths of a run, side by side."""
+    title = f"{entry['family']} reasonings under each truth: rank and value ({tier})"
+    table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
+    for name in entry["truths"]:
+        table.add_column(name, justify="right")
+    for row in entry["rows"]:
+        cells = [f"#{c['rank']} {c['value'].partition(' ')[0]}" if c["rank"] else "–" for c in row["cells"]]
+        table.add_row(*(escape(text) for text in (row["method"], *cells)))
+    console.print(table)
+    if entry["sentence"]:
+        console.print(escape(entry["sentence"]), style="dim")
+
+
 def show(run: Run) -> None:
     """Print the leaderboards of a run, and what was left out."""
-    from verax.reports import promises
+    from verax.reports import promises, ranks, truths
+    from verax.studies import tiers
 
     manifest = run.manifest
+    parted = truths.by_tier(run)
     if "sound" in manifest["study"]["protocols"]:
-        for family in dict.fromkeys(run.families.values()):
+        for (tier, part), family in itertools.product(parted, dict.fromkeys(run.families.values())):
             try:
-                board = run.leaderboard(family=family)
+                board = part.leaderboard(family=family)
             except VeraxError as error:
                 console.print(f"[red]{escape(family)}: {escape(str(error))}[/red]")
                 continue
             name, buckets = manifest["study"]["name"], board["buckets"][0]
             title = f"{name}: {family} reasonings ({buckets} buckets, sound protocol)"
-            console.print(_table(escape(title), board))
+            tested = ranks.parts(part, "sound", [family])
+            console.print(_table(escape(f"{title}\n{', '.join(part.tiers)}: {tiers.words(tier)}"), board))
+            for entry in tested:
+                console.print(escape(entry["sentence"]), style="dim")
         console.print(
             "Means over buckets with 95 % intervals, and the worst bucket. Skill: 0 is the best control that "
             "never looks at the network, 1 is the truth. Dim rows are controls and the oracle.",
             style="dim",
         )
+    for tier, part in parted:
+        for entry in truths.parts(part, list(dict.fromkeys(run.families.values()))):
+            _show_truths(entry, tiers.words(tier))
     if "faithfulness" in manifest["study"]["protocols"]:
         _show_faithfulness(run)
     passed = sum(bool(c["passed"]) for c in manifest["certificates"])
@@ -192,5 +220,7 @@ def show(run: Run) -> None:
         console.print(f"[bold red]Not certified, so their truth is in doubt: {escape(names)}[/bold red]")
     for sentence in promises.alarms(manifest):
         console.print(f"[yellow]{escape(sentence)}[/yellow]", soft_wrap=True)
+    for note in manifest.get("notes", []):
+        console.print(f"[yellow]{escape(note)}[/yellow]", soft_wrap=True)
     for failure in manifest["failures"]:
         console.print(f"[red]{escape(failure['unit'])}: {escape(failure['reason'])}[/red]", soft_wrap=True)

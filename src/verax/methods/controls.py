@@ -87,5 +87,5 @@ def oracle(model: nn.Module, inputs: Tensor, targets: Tensor, truth: Truth | Non
         raise InvalidInput(
             "The oracle needs the truth: verax.explain(..., method='oracle', truth=cases.truth)."
         )
-    values = truth.focus if truth.values is None else truth.values
+    values = truth.ideal
     return (values[:, None] if values.ndim == inputs.ndim - 1 else values).to(inputs).expand_as(inputs)

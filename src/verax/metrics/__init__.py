@@ -100,6 +100,18 @@ _FAITHFULNESS = (
 )
 
 
+_SHAPLEY = (
+    Metric(
+        "object-distance",
+        "How far the map's mass over objects and background is from the Shapley values.",
+        False,
+        _UNIT,
+        "sound:shapley",
+        "Shapley, Contributions to the Theory of Games 1953",
+    ),
+)
+
+
 def _normalised(metric: Metric) -> Metric:
     return replace(
         metric,
@@ -111,5 +123,12 @@ def _normalised(metric: Metric) -> Metric:
 
 
 METRICS: Registry[Metric] = Registry("metric")
-for _metric in (*_SOUND, *map(_normalised, _SOUND), *_PUBLISHED, *_FAITHFULNESS):
+for _metric in (
+    *_SOUND,
+    *map(_normalised, _SOUND),
+    *_SHAPLEY,
+    *map(_normalised, _SHAPLEY),
+    *_PUBLISHED,
+    *_FAITHFULNESS,
+):
     METRICS.register(_metric.name, _metric)

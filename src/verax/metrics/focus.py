@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from verax.errors import InvalidInput
 from verax.metrics.ranks import comparable, matching
 
 if TYPE_CHECKING:
@@ -46,6 +47,33 @@ def shares(values: Tensor, truth: Truth) -> dict[str, Tensor]:
     parts = {name: (mass * mask).sum((1, 2)) for name, mask in masks.items()}
     total = torch.stack(list(parts.values())).sum(0)
     return {name: part / total for name, part in parts.items()}
+
+
+def object_distance(values: Tensor, truth: Truth) -> Tensor:
+    """Total variation between a map's mass and the weights, over objects and background: ``(N,)``.
+
+    0: every object has the share of the mass that its weight has of all weights, and the background none.
+    1: no mass is where a weight is. NaN where no object has a weight. A pixel of several objects is shared.
+
+    Args:
+        values: ``(N, H, W)``.
+        truth: with weights.
+    """
+    if truth.weights is None:
+        raise InvalidInput("The distance over objects needs a truth with weights, such as 'shapley'.")
+    objects = truth.objects.to(values.device, torch.float64)
+    wanted = truth.weights.to(values.device, torch.float64).abs()
+    mass = comparable(values).clamp(min=0)
+    peak = mass.amax((1, 2), keepdim=True)
+    mass = torch.where(peak > 0, mass / peak, 1.0)
+    cover = objects.sum(1).clamp(min=1)
+    parts = (objects * (mass / cover)[:, None]).sum((2, 3))
+    total = mass.sum((1, 2))
+    shares = torch.cat([parts, (total - parts.sum(1))[:, None]], 1) / total[:, None]
+    weight = wanted.sum(1, keepdim=True)
+    goal = torch.cat([wanted / torch.where(weight > 0, weight, 1.0), torch.zeros_like(weight)], 1)
+    distance = (shares - goal).abs().sum(1) / 2
+    return torch.where(weight[:, 0] > 0, distance.clamp(0, 1), torch.nan)
 
 
 def areas(truth: Truth) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from verax.cases import Cases, Role, Truth
 from verax.errors import InvalidInput
 from verax.metrics import METRICS, NORMALISED, faithfulness, focus, overlap, pointing, published, ranks
 from verax.networks.inference import device_of
-from verax.protocols import PROTOCOLS, Prepared, sound
+from verax.protocols import PROTOCOLS, Prepared, sound, truth_of
 from verax.protocols import faithfulness as asking
 from verax.protocols import published as pictures
 
@@ -36,7 +36,8 @@ PATCH = 8
 def metric_names(protocol: str) -> list[str]:
     """The metrics of a protocol, in the order of their columns."""
     name = PROTOCOLS.canonical(protocol)
-    return [metric for metric in METRICS if METRICS.get(metric).protocol == name]
+    families = (name, name.partition(":")[0])  # another truth has the same metrics, and some of its own
+    return [metric for metric in METRICS if METRICS.get(metric).protocol in families]
 
 
 def normalise(score: Tensor, chance: Tensor, oracle: Tensor) -> Tensor:
@@ -64,6 +65,15 @@ def sound_scores(values: Tensor, truth: Truth) -> dict[str, Tensor]:
     triples["rank-accuracy"] = (overlap.expected_accuracy(ties), overlap.expected_accuracy(flat), best)
     triples["iou"] = (overlap.expected_iou(ties), overlap.expected_iou(flat), best)
     triples["pointing-game"] = (pointing.pointing(values, truth.focus), pointing.chance(truth.focus), best)
+
+    if truth.weights is not None:
+        flat_map = torch.ones_like(values)
+        distance = focus.object_distance(values, truth)
+        triples["object-distance"] = (
+            distance,
+            focus.object_distance(flat_map, truth),
+            torch.zeros_like(distance),
+        )
 
     defined = {"focus-share": has["focus"], "avoid-share": has["avoid"]}
     scores = {name: score for name, (score, _, _) in triples.items()}
@@ -161,7 +171,8 @@ def score(
         maps: attributions with the shape of ``cases.inputs``, or ``(N, H, W)``. NaN and infinity are allowed:
             such a map is degenerate and gets its defined score.
         cases: the cases that were explained.
-        protocol: "sound", "published" or "faithfulness".
+        protocol: "sound", "published" or "faithfulness"; "sound:counterfactual" and "sound:shapley" ask that
+            the cases carry that truth, while "sound" takes the one that they have.
         predictions: ``(N,)`` labels that the network gave, which were explained (default: the targets of the
             cases). Where it is wrong it did not follow the reasoning, so nothing is known about the right
             explanation: under "sound" its scores are NaN. Under "published" they are kept, as in the paper,
@@ -183,7 +194,12 @@ def score(
     pictures.check_transfer(transfer)
     attributions = sound.as_maps(_read_maps(maps, cases))
     wrong = _read_wrong(predictions, cases)
-    if name == "sound":
+    scored = name.partition(":")[0] == "sound"
+    if ":" in name and cases.truth.kind != truth_of(name):
+        raise InvalidInput(
+            f"The protocol {name!r} needs cases with that truth: task.cases(..., truth={truth_of(name)!r})."
+        )
+    if scored:
         prepared = sound.prepare(attributions, sign)
         scores = sound_scores(prepared.values, cases.truth)
     elif name == "faithfulness":
@@ -197,7 +213,7 @@ def score(
         prepared = _pictures(attributions, cases.group.to(attributions.device), transfer)
         scores = published_scores(prepared.values, cases.truth)
     table = {column: scores[column].cpu().numpy() for column in metric_names(name)}
-    if name == "sound":
+    if scored:
         table = {column: np.where(wrong, np.nan, values) for column, values in table.items()}
     return pd.DataFrame(
         {

@@ -26,6 +26,7 @@ from verax.files import store_folder, write_atomically
 from verax.networks import names
 from verax.networks.names import Name
 from verax.networks.training import Trained, initialise
+from verax.networks.wired import WIRED, wire
 from verax.tasks import is_builtin
 from verax.tasks.textbox.task import TextBox
 from verax.version import __version__
@@ -185,9 +186,23 @@ def require(task: TextBox, name: str, seed: int, store: Path | None = None) -> P
 
 
 def network(task: TextBox, name: str = "cnn4", seed: int = 0, store: Path | None = None) -> nn.Module:
-    """The stored network of a task, in eval mode; `name` is an architecture or ``ARCHITECTURE@RECIPE``."""
+    """The stored network of a task, or the wired one, in eval mode.
+
+    Args:
+        task: what it was trained on.
+        name: an architecture or ``ARCHITECTURE@RECIPE``.
+        seed: the training seed.
+        store: where trained networks are kept.
+    """
     found = names.parse(name).on(task)
+    if found.architecture == WIRED:
+        return wire(task)
     return load(require(task, str(found), seed, store), found.architecture, task.classes)
+
+
+def sha256(task: TextBox, name: str, path: Path | None) -> str:
+    """What names the weights of a network in hashes: of its file, or, where it has none, of the weights."""
+    return weights_hash(wire(task)) if path is None else str(record(path)["sha256"])
 
 
 def shipped() -> list[Path]:

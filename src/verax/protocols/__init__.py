@@ -1,7 +1,8 @@
 """Protocols: how a raw attribution becomes a scored map.
 
 ``published`` does it as the paper's code did, quirks included; ``sound`` does it as it should be done;
-``faithfulness`` asks the network instead of the truth.
+``faithfulness`` asks the network instead of the truth. After a colon stands the truth that maps are scored
+against, where it is not the rule: ``sound:counterfactual``, ``sound:shapley``.
 """
 
 from __future__ import annotations
@@ -39,10 +40,17 @@ class Protocol:
     prepare: Callable[..., Prepared]
 
 
+def truth_of(protocol: str) -> str:
+    """The truth that a protocol scores against: what stands behind its colon, or the rule."""
+    return protocol.partition(":")[2] or "rule"
+
+
 PROTOCOLS: Registry[Protocol] = Registry(
     "protocol",
     {
         "sound": "verax.protocols.sound:PROTOCOL",
+        "sound:counterfactual": "verax.protocols.sound:COUNTERFACTUAL",
+        "sound:shapley": "verax.protocols.sound:SHAPLEY",
         "published": "verax.protocols.published:PROTOCOL",
         "faithfulness": "verax.protocols.faithfulness:PROTOCOL",
     },

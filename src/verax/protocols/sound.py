@@ -71,3 +71,9 @@ def prepare(attributions: Tensor, sign: str = "magnitude") -> Prepared:
 PROTOCOL = Protocol(
     "sound", "Raw maps, exact masks, ties shared fairly, chance at 0 and oracle at 1.", prepare
 )
+
+COUNTERFACTUAL = Protocol(
+    "sound:counterfactual", "The same, against the objects of which a change changes the label.", prepare
+)
+
+SHAPLEY = Protocol("sound:shapley", "The same, against the objects whose Shapley value is not zero.", prepare)

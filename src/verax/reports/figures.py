@@ -49,10 +49,12 @@ REGIONS = {"focus": FOCUS, "avoid": AVOID, "other": OTHER, "background": BACKGRO
 LABELS = {
     "sound": "focus-share (sound protocol)",
     "published": "pafl (published protocol)",
+    "sound:counterfactual": "focus-share (counterfactual truth)",
+    "sound:shapley": "focus-share (Shapley truth)",
     "faithfulness": "deletion (faithfulness; lower is better)",
 }
 FOLDER = "figures"
-_OURS = re.compile(r"\d\d-(leaderboard|success|shares|gallery)-.*\.(svg|png)")
+_OURS = re.compile(r"\d\d-(leaderboard|ranks|success|shares|gallery)-.*\.(svg|png)")
 _WIDTH = 5.2
 _ROW = 0.27
 _HERO_METHODS = 11

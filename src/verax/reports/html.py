@@ -17,8 +17,8 @@ from verax import reports
 from verax.errors import VeraxError
 from verax.files import make_folder, write_atomically
 from verax.metrics import METRICS
-from verax.reports import faithfulness, figures, gallery, names, number, promises
-from verax.studies import spec
+from verax.reports import faithfulness, figures, gallery, names, number, promises, ranks, truths
+from verax.studies import spec, tiers
 from verax.studies.leaderboards import HEADLINES, PAIRS, SUCCESS, method_order
 from verax.studies.runs import REPORT
 
@@ -30,6 +30,8 @@ _HEADLINE = "complex"
 _PHRASES = {
     "sound": "of its maps' mass lies on what the network uses",
     "published": "of its pictures lies in the focus boxes (published protocol)",
+    "sound:counterfactual": "of its maps' mass lies on objects of which a change changes the label",
+    "sound:shapley": "of its maps' mass lies on objects with a Shapley value",
     "faithfulness": "of the probability is left, on average, while its strongest pixels are deleted",
 }
 Boards = dict[tuple[str, str], pd.DataFrame]
@@ -151,6 +153,8 @@ class Digest:
         """Read a run."""
         seen = set(run.scores["protocol"].astype(str))
         protocols = [name for name in HEADLINES if name in seen]
+        # the other truths have a section of their own
+        protocols = [name for name in protocols if ":" not in name] or protocols
         families: dict[str, list[str]] = {}
         for task, family in run.families.items():
             families.setdefault(family, []).append(task)
@@ -194,10 +198,19 @@ def board_rows(board: pd.DataFrame | None, labels: Sequence[str]) -> list[dict[s
                 "worst": number(row["worst"], row["worst_low"], row["worst_high"]),
                 "skill": number(row["skill"], row["skill_low"], row["skill_high"]),
                 "degenerate": str(row["degenerate"]),
+                "tier": str(row["tier"] or "–"),
             }
         )
     there = {row["method"] for row in rows}
-    blank = {"rank": "", "kind": "failed", "mean": "–", "worst": "–", "skill": "–", "degenerate": "–"}
+    blank = {
+        "rank": "",
+        "kind": "failed",
+        "mean": "–",
+        "worst": "–",
+        "skill": "–",
+        "degenerate": "–",
+        "tier": "–",
+    }
     return rows + [{**blank, "method": label} for label in labels if label not in there]
 
 
@@ -215,6 +228,7 @@ def _boards(digest: Digest, protocol: str, album: figures.Album) -> list[dict[st
         if board is not None:
             used = int(board["buckets"].iloc[0])
             part["note"] = f"{used} buckets of {len(tasks)} {'task' if len(tasks) == 1 else 'tasks'}"
+            part["note"] += f"; {tiers.words(int(board['tier'].iloc[0]))}"
             incomplete = board.loc[board["value"].isna(), "method"]
             if len(incomplete):
                 part["note"] += f"; without a rank, because they failed somewhere: {', '.join(incomplete)}"
@@ -351,8 +365,24 @@ def _methods(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
+def _other_tiers(runs: Sequence[tuple[int, Run]], protocol: str) -> list[dict[str, Any]]:
+    """Leaderboards of networks whose truth is of another tier than that of the page, without figures."""
+    parts = []
+    for tier, run in runs:
+        for family in dict.fromkeys(run.families.values()):
+            try:
+                board = run.leaderboard(protocol, family=family)
+            except VeraxError:
+                continue  # every method failed somewhere in this family
+            note = f"{', '.join(run.tiers)}; {tiers.words(tier)}"
+            parts.append({"family": family, "rows": board_rows(board, []), "note": note, "figure": None})
+    return parts
+
+
 def context(run: Run, album: figures.Album) -> dict[str, Any]:
     """Everything that the page shows; figures go into the album on the way."""
+    whole = run.manifest
+    (_, run), *rest = truths.by_tier(run)
     digest = Digest.of(run)
     manifest = run.manifest
     both = {"sound", "published"} <= set(digest.protocols)
@@ -361,7 +391,7 @@ def context(run: Run, album: figures.Album) -> dict[str, Any]:
     line, study_file = command(manifest["study"])
     bar = gallery.levels(np.linspace(-1, 1, 201)[None].repeat(8, 0))
     return {
-        "manifest": manifest,
+        "manifest": {**manifest, "networks": whole["networks"], "certificates": whole["certificates"]},
         "study": manifest["study"],
         "main": digest.main,
         "headline": HEADLINES[digest.main],
@@ -374,6 +404,9 @@ def context(run: Run, album: figures.Album) -> dict[str, Any]:
         "uncertified": [entry["task"] for entry in manifest["certificates"] if not entry["passed"]],
         "facts": _facts(digest),
         "boards": _boards(digest, digest.main, album),
+        "tiers": _other_tiers(rest, digest.main),
+        "ranks": ranks.parts(run, digest.main, list(digest.families), album),
+        "truths": truths.parts(run, list(digest.families)),
         "published": _boards(digest, "published", album) if both else [],
         "disagreements": disagreements(digest.boards, run.scores, run.families) if both else [],
         "faithfulness": faithfulness.parts(run, list(digest.families), digest.methods(), truth),

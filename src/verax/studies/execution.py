@@ -18,6 +18,7 @@ from verax.metrics.scoring import score
 from verax.networks import library
 from verax.networks.certificates import certify
 from verax.networks.inference import predictions
+from verax.protocols import truth_of
 from verax.studies.plan import Subject, Unit
 from verax.studies.spec import Study
 from verax.studies.store import Result
@@ -40,7 +41,11 @@ class Bench:
         """The network, the cases and what it predicts for them."""
         if self._loaded is None:
             subject = self.subject
-            model = library.load(subject.weights, subject.architecture, subject.task.classes).to(self.device)
+            if subject.weights is None:
+                model = library.network(subject.task, subject.network)
+            else:
+                model = library.load(subject.weights, subject.architecture, subject.task.classes)
+            model = model.to(self.device)
             cases = subject.task.cases(n=self.study.samples, seed=self.study.seed).to(self.device)
             self._loaded = model, cases, predictions(model, cases.inputs)
         return self._loaded
@@ -92,24 +97,36 @@ class Bench:
         seed = seeding.key(self.study.seed, self.subject.task.name)
         settings = self.settings(unit)
         asked = cases.targets if unit.method.explains == "label" else predicted
+
+        def explain(told: Cases) -> Tensor:
+            assert unit.method is not None
+            return methods.explain(
+                model,
+                told.inputs,
+                asked,
+                unit.method,
+                seed=seed,
+                ids=told.ids,
+                truth=told.truth,
+                settings=settings,
+            )
+
         start = time.perf_counter()
-        maps = methods.explain(
-            model,
-            cases.inputs,
-            asked,
-            unit.method,
-            seed=seed,
-            ids=cases.ids,
-            truth=cases.truth,
-            settings=settings,
-        )
+        maps = explain(cases)
+        kinds = {protocol: truth_of(protocol) for protocol in self.study.protocols}
+        told = {kind: self.subject.task.retell(cases, kind) for kind in set(kinds.values())}
+        # only the oracle shows another map when another truth is told
+        shown = {
+            kind: explain(told[kind]) if unit.method.family == "truth" and kind != "rule" else maps
+            for kind in told
+        }
         if maps.is_cuda:
             torch.cuda.synchronize(maps.device)
         explained = time.perf_counter()
         tables = {
             protocol: score(
-                maps,
-                cases,
+                shown[kinds[protocol]],
+                told[kinds[protocol]],
                 protocol,
                 predictions=asked if protocol == "faithfulness" else predicted,
                 transfer=unit.method.transfer,

@@ -21,10 +21,21 @@ from verax.studies.statistics import Buckets, Floats, bucket_means, interval
 
 ALL = "all"
 ORACLE = "oracle"
-HEADLINES = {"sound": "focus-share", "published": "pafl", "faithfulness": "deletion"}
+HEADLINES = {
+    "sound": "focus-share",
+    "published": "pafl",
+    "sound:counterfactual": "focus-share",
+    "sound:shapley": "focus-share",
+    "faithfulness": "deletion",
+}
 """The metric that stands for each protocol; the first protocol that a run has leads its report."""
 
-PAIRS = {"sound": ("focus-share", "avoid-share"), "published": ("pafl", "safl")}
+PAIRS = {
+    "sound": ("focus-share", "avoid-share"),
+    "published": ("pafl", "safl"),
+    "sound:counterfactual": ("focus-share", "avoid-share"),
+    "sound:shapley": ("focus-share", "avoid-share"),
+}
 """The metrics whose comparison makes success and failure, under each protocol."""
 
 SUCCESS = 0.5
@@ -41,7 +52,7 @@ def select(scores: pd.DataFrame, protocol: str, metric: str) -> pd.DataFrame:
         if not known:
             have = sorted(scores["protocol"].astype(str).unique())
             raise UnknownName(f"This run has no protocol {protocol!r}{suggestion(protocol, have)}")
-        if metric in METRICS and METRICS.get(metric).protocol != protocol:
+        if metric in METRICS and METRICS.get(metric).protocol not in (protocol, protocol.partition(":")[0]):
             other = METRICS.get(metric).protocol
             raise UnknownName(
                 f"The metric {metric!r} belongs to the protocol {other!r}, not to {protocol!r}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from verax.methods import CONTROLS
 from verax.methods.base import METHODS, Method
 from verax.methods.controls import CONSTANT
 from verax.networks import library, names
+from verax.networks.wired import WIRED
 from verax.protocols import PROTOCOLS
 from verax.studies.spec import MethodSpec, Study
 from verax.tasks import task as find_task
@@ -54,12 +55,12 @@ def content_hash(values: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Subject:
-    """A network on a task: what is explained."""
+    """A network on a task: what is explained; a wired network has no file of weights."""
 
     task: TextBox
     network: str
     seed: int
-    weights: Path
+    weights: Path | None
     sha256: str
 
     @property
@@ -96,6 +97,7 @@ class Plan:
     study: Study
     subjects: tuple[Subject, ...]
     units: tuple[Unit, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -121,6 +123,31 @@ def with_references(study: Study) -> list[MethodSpec]:
     return [*study.methods, *missing]
 
 
+def _seeds(study: Study, task: TextBox, network: str, store: Path) -> list[int]:
+    """The training seeds to study: those that are asked for or, with ``missing = "skip"``, stored."""
+    if network == WIRED:
+        return [0]  # there is one wired network: repeating it for each seed would only pretend to know more
+    stored = [seed for seed in study.seeds if library.find(task, network, seed, store)]
+    return (stored or [0]) if study.missing == "skip" else study.seeds
+
+
+def _notes(study: Study, subjects: Sequence[Subject]) -> tuple[str, ...]:
+    """One sentence for each network some of whose seeds are not stored."""
+    notes = []
+    for network in dict.fromkeys(s.network for s in subjects if s.network != WIRED):
+        there = {(s.task.name, s.seed) for s in subjects if s.network == network}
+        tasks = list(dict.fromkeys(s.task.name for s in subjects if s.network == network))
+        gaps = sorted({seed for seed in study.seeds for name in tasks if (name, seed) not in there})
+        if gaps:
+            used = ", ".join(map(str, sorted({seed for _, seed in there})))
+            notes.append(
+                f"{network}: seed {', '.join(map(str, gaps))} is not stored for all tasks, so this run has "
+                f"seed {used}; to train it: verax train {' '.join(tasks)} --network {network} "
+                f"--seed {gaps[0]}"
+            )
+    return tuple(notes)
+
+
 def _subjects(study: Study, store: Path) -> list[Subject]:
     subjects = []
     for name in study.tasks:
@@ -131,9 +158,11 @@ def _subjects(study: Study, store: Path) -> list[Subject]:
             raise InvalidStudy(f"Task {name!r} cannot be studied yet: only TextBox tasks have networks.")
         for network in study.networks:
             network = str(names.parse(network))
-            for seed in study.seeds:
-                weights = library.require(found, network, seed, store)
-                subjects.append(Subject(found, network, seed, weights, library.record(weights)["sha256"]))
+            for seed in _seeds(study, found, network, store):
+                weights = None if network == WIRED else library.require(found, network, seed, store)
+                subjects.append(
+                    Subject(found, network, seed, weights, library.sha256(found, network, weights))
+                )
     return subjects
 
 
@@ -170,4 +199,5 @@ def compile_plan(study: Study, store: Path) -> Plan:
                 "samples": study.samples,
             }
             units.append(Unit(content_hash(values), subject, method, spec.label, settings[spec.label]))
-    return Plan(study.model_copy(update={"protocols": protocols}), tuple(subjects), tuple(units))
+    noted = _notes(study, subjects)
+    return Plan(study.model_copy(update={"protocols": protocols}), tuple(subjects), tuple(units), noted)

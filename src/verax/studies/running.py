@@ -132,11 +132,14 @@ def _run(plan: Plan, target: Path, kept: Store, where: torch.device, quiet: bool
     results, failures, reused = _compute(plan, kept, where, quiet)
     facts = {
         "failures": failures,
+        "notes": list(plan.notes),
         "reused_units": reused,
         "damaged_entries": len(kept.damaged),
         "seconds": time.perf_counter() - start,
     }
     _write(plan, target, results, where, facts)
+    for note in plan.notes:
+        warnings.warn(note, VeraxWarning, stacklevel=3)
     for failure in failures:
         warnings.warn(f"{failure['unit']}: {failure['reason']}", VeraxWarning, stacklevel=3)
     return Run(target)

@@ -11,9 +11,10 @@ import pandas as pd
 from torch import Tensor
 
 from verax import registry
-from verax.errors import MissingFile
+from verax.errors import InvalidParameter, MissingFile
 from verax.networks.library import read_tensors
-from verax.studies import agreements, leaderboards
+from verax.studies import agreements, leaderboards, movements
+from verax.studies import tiers as levels
 
 SCORES, MANIFEST, MAPS, CASES, REPORT = (
     "scores.parquet",
@@ -60,14 +61,49 @@ class Run:
         """Task -> family."""
         return {task["name"]: task["family"] for task in self.manifest["tasks"]}
 
+    @property
+    def tiers(self) -> dict[str, int]:
+        """Network -> how firmly its truth is known; see `verax.studies.tiers`."""
+        return levels.tiers(self.manifest)
+
+    def of_tier(self, tier: int) -> Run:
+        """The same run, with the scores and networks of one tier alone."""
+        chosen = {network for network, known in self.tiers.items() if known == tier}
+        if not chosen:
+            have = sorted(set(self.tiers.values()))
+            raise InvalidParameter(f"This run has scores of tier {' and '.join(map(str, have))}, not {tier}.")
+        part = Run(self.folder)
+        entries = {
+            key: [entry for entry in self.manifest[key] if entry["network"] in chosen]
+            for key in ("networks", "certificates")
+        }
+        # cached properties: what is put here is what they give
+        part.__dict__["manifest"] = {**self.manifest, **entries}
+        part.__dict__["scores"] = self.scores[self.scores["network"].astype(str).isin(chosen)]
+        return part
+
     def leaderboard(
         self, protocol: str = "sound", metric: str | None = None, family: str = leaderboards.ALL
     ) -> pd.DataFrame:
-        """Methods ranked by their mean, with 95 % intervals; see `verax.studies.leaderboards.leaderboard`."""
+        """Methods ranked by their mean, with 95 % intervals; see `verax.studies.leaderboards.leaderboard`.
+
+        The column tier says how firmly the truth is known: that of the weakest network that went in.
+        """
         seed = int(self.manifest["study"]["seed"])
-        return leaderboards.leaderboard(
+        table = leaderboards.leaderboard(
             self.scores, self.families, protocol=protocol, metric=metric, family=family, seed=seed
         )
+        return table.assign(tier=levels.weakest(list(self.tiers.values())))
+
+    def truths(self, family: str = leaderboards.ALL) -> pd.DataFrame:
+        """Ranks of methods under each truth, side by side; see `verax.studies.movements.ranks`."""
+        seed = int(self.manifest["study"]["seed"])
+        return movements.ranks(self.scores, self.families, family=family, seed=seed)
+
+    def truth_correlations(self, family: str = leaderboards.ALL) -> pd.DataFrame:
+        """How far the truths rank alike; see `verax.studies.movements.correlations`."""
+        seed = int(self.manifest["study"]["seed"])
+        return movements.correlations(self.scores, self.families, family=family, seed=seed)
 
     def buckets(self, protocol: str = "sound", metric: str | None = None) -> pd.DataFrame:
         """Every bucket's mean with its 95 % interval."""

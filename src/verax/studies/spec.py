@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -56,6 +56,8 @@ class Study(BaseModel):
         certify: scenes in each bucket for the certificates; 0 leaves them out.
         renderer: of TextBox tasks.
         background: of TextBox tasks.
+        missing: "stop" where a network is not stored, or "skip" to go on with the seeds that are; where none
+            of them is, the shipped seed 0 stands in. The run says so, and how to train the others.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -72,6 +74,7 @@ class Study(BaseModel):
     certify: Annotated[int, Field(ge=0, le=100_000, strict=True)] = 50
     renderer: str = "sound"
     background: str = "black"
+    missing: Literal["stop", "skip"] = "stop"
 
     @model_validator(mode="after")
     def _unique(self) -> Study:

@@ -73,7 +73,7 @@ class Store:
         for name, frame in result.tables.items():
             buffer = io.BytesIO()
             pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), buffer, compression="zstd")
-            parts[f"{key}.{name}.parquet"] = buffer.getvalue()
+            parts[f"{key}.{name.replace(':', '+')}.parquet"] = buffer.getvalue()  # not all disks take colons
         if result.maps:
             parts[f"{key}.safetensors"] = save_tensors(result.maps)
         for file, data in parts.items():
@@ -116,9 +116,8 @@ class Store:
             if hashlib.sha256(data).hexdigest() != digest:
                 raise ValueError("checksum")
             if name.endswith(".parquet"):
-                tables[name.removeprefix(f"{key}.").removesuffix(".parquet")] = pq.read_table(
-                    io.BytesIO(data)
-                ).to_pandas()
+                table = name.removeprefix(f"{key}.").removesuffix(".parquet").replace("+", ":")
+                tables[table] = pq.read_table(io.BytesIO(data)).to_pandas()
             else:
                 maps = load_tensors(data)
         return Result(tables, maps, dict(content["info"]))

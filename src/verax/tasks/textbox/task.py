@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
 from verax import registry
-from verax.cases import Cases, Role, Truth
-from verax.errors import InvalidParameter
+from verax.cases import Cases, Truth
+from verax.errors import InvalidParameter, UnknownName, suggestion
 from verax.seeding import Streams
 from verax.tasks.base import Groups
-from verax.tasks.textbox import backgrounds, renderers
+from verax.tasks.textbox import backgrounds, renderers, truths
 from verax.tasks.textbox.backgrounds import Background
 from verax.tasks.textbox.reasoning import Reasoning
 from verax.tasks.textbox.renderers import RENDERERS, Layout, Renderer
@@ -34,29 +34,29 @@ _GROUP_STRIDE = 10**9  # ids are group * stride + index, so that they can be rea
 _MAX_CASES = 10**6
 
 
-def _tables(reasoning: Reasoning) -> tuple[Tensor, Tensor, Tensor]:
-    """States ``(B, K)``, labels ``(B,)`` (-1: none) and roles ``(B, K)`` of all buckets, in order."""
+def _tables(reasoning: Reasoning) -> tuple[Tensor, Tensor]:
+    """States ``(B, K)`` and labels ``(B,)`` (-1: none) of all buckets, in order."""
     world = reasoning.world
-    states, labels, roles = [], [], []
+    states, labels = [], []
     for scene in world.scenes():
         label = reasoning.label(scene)
-        focus, avoid = reasoning.focus(scene), reasoning.avoid(scene)
-        index = [kind.states.index(scene[kind.name]) for kind in world.kinds]
-        states.append(index)
+        states.append([kind.states.index(scene[kind.name]) for kind in world.kinds])
         labels.append(-1 if label is None else label)
-        roles.append(
-            [
-                Role.ABSENT
-                if state == 0
-                else Role.FOCUS
-                if name in focus
-                else Role.AVOID
-                if name in avoid
-                else Role.OTHER
-                for name, state in zip(world.names, index, strict=True)
-            ]
-        )
-    return torch.tensor(states), torch.tensor(labels), torch.tensor(roles, dtype=torch.int8)
+    return torch.tensor(states), torch.tensor(labels)
+
+
+def _truth_tables(reasoning: Reasoning, kind: str) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Roles, and where this truth has them weights and decisive objects, of all buckets: ``(B, K)`` each."""
+    scenes, names = list(reasoning.world.scenes()), reasoning.world.names
+    roles = torch.tensor([truths.roles(reasoning, scene, kind) for scene in scenes], dtype=torch.int8)
+    weights = decisive = None
+    if kind == "shapley":
+        values = [truths.shapley(reasoning, scene) for scene in scenes]
+        weights = torch.tensor([[value[name] for name in names] for value in values], dtype=torch.float64)
+    elif kind == "counterfactual":
+        found = [truths.decisive(reasoning, scene) for scene in scenes]
+        decisive = torch.tensor([[name in some for name in names] for some in found])
+    return roles, weights, decisive
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,9 @@ class TextBox:
     background: Background = field(default_factory=backgrounds.Black)
     _states: Tensor = field(init=False, repr=False)
     _labels: Tensor = field(init=False, repr=False)
-    _roles: Tensor = field(init=False, repr=False)
+    _truths: dict[str, tuple[Tensor, Tensor | None, Tensor | None]] = field(
+        init=False, repr=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.reasoning, str):
@@ -87,10 +89,9 @@ class TextBox:
             object.__setattr__(self, "renderer", RENDERERS.get(self.renderer))
         if isinstance(self.background, str):
             object.__setattr__(self, "background", backgrounds.background(self.background))
-        states, labels, roles = _tables(self.reasoning)
+        states, labels = _tables(self.reasoning)
         object.__setattr__(self, "_states", states)
         object.__setattr__(self, "_labels", labels)
-        object.__setattr__(self, "_roles", roles)
 
     def __repr__(self) -> str:
         return f"TextBox({self.name!r}, {str(self.reasoning)!r})"
@@ -166,12 +167,27 @@ class TextBox:
         """Labels of buckets; -1 where the reasoning gives none."""
         return self._labels.to(groups.device)[groups - 1]
 
-    def truth(self, layout: Layout, groups: Tensor) -> Truth:
+    def truth(self, layout: Layout, groups: Tensor, kind: str = "rule") -> Truth:
         """Focus, avoid and object masks of laid-out scenes."""
-        roles = self._roles.to(groups.device)[groups - 1]
         masks = self.renderer.masks(layout, self.world)
+        return self._told(masks, renderers.boxes(self.renderer, layout, self.world), groups, kind)
+
+    def retell(self, cases: Cases, truth: str) -> Cases:
+        """The same cases with another truth about them: "rule", "counterfactual" or "shapley"."""
+        told = self._told(cases.truth.objects, cases.truth.boxes, cases.group, truth)
+        return replace(cases, truth=told)
+
+    def _told(self, objects: Tensor, boxes: Tensor, groups: Tensor, kind: str) -> Truth:
+        if kind not in truths.TRUTHS:
+            raise UnknownName(f"There is no truth named {kind!r}{suggestion(str(kind), truths.TRUTHS)}")
+        if kind not in self._truths:
+            self._truths[kind] = _truth_tables(self.reasoning, kind)
+        roles, weights, decisive = (
+            None if table is None else table.to(groups.device)[groups - 1] for table in self._truths[kind]
+        )
+        assert roles is not None
         return Truth.from_objects(
-            masks, renderers.boxes(self.renderer, layout, self.world), roles, self.world.names
+            objects, boxes, roles, self.world.names, weights=weights, decisive=decisive, kind=kind
         )
 
     def check_groups(self, group: Groups) -> tuple[int, ...]:
@@ -198,10 +214,12 @@ class TextBox:
         *,
         start: int = 0,
         device: str | torch.device = "cpu",
+        truth: str = "rule",
     ) -> Cases:
         """`n` cases of each bucket in `group` (default: all that have a label), from number `start` on.
 
-        Case number i of a bucket is the same picture whatever `n`, `start` and the device are.
+        Case number i of a bucket is the same picture whatever `n`, `start`, the device and `truth` ("rule",
+        "counterfactual" or "shapley"; see `verax.tasks.textbox.truths`) are.
         """
         for word, value, low in (("n", n, 1), ("start", start, 0)):
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= _MAX_CASES:
@@ -220,7 +238,7 @@ class TextBox:
         return Cases(
             inputs=self.render(layout, streams),
             targets=self.labels(groups),
-            truth=self.truth(layout, groups),
+            truth=self.truth(layout, groups, truth),
             group=groups,
             ids=ids,
             task=self.name,
