@@ -468,7 +468,7 @@ def test_figure_7_counts_the_buckets_of_the_paper():
         ({"samples": 0}, InvalidStudy, "samples"),
         ({"samples": "many"}, InvalidStudy, "samples must be a whole number"),
         ({"samples": "10"}, InvalidStudy, "samples must be a whole number"),
-        ({"methods": [{"name": "integrated-gradients", "steps": 0}]}, InvalidParameter, "at least one step"),
+        ({"methods": [{"name": "integrated-gradients", "steps": 0}]}, InvalidParameter, "from 1, not 0"),
         (
             {"methods": [{"name": "integrated-gradients", "steps": "many"}]},
             InvalidParameter,
@@ -476,6 +476,7 @@ def test_figure_7_counts_the_buckets_of_the_paper():
         ),
         ({"methods": [{"name": "integrated-gradients", "rule": "simpson"}]}, InvalidParameter, "quadrature"),
         ({"methods": [{"name": "smoothgrad", "noise": float("nan")}]}, InvalidParameter, "must be a number"),
+        ({"methods": [{"name": "IG", "baseline": float("nan")}]}, InvalidParameter, "'baseline'.*not nan"),
         ({"methods": [{"name": "gradient", "label": "oracle"}]}, InvalidStudy, "belongs to a reference"),
         ({"seed": -1}, InvalidStudy, "seed"),
         ({"seeds": [4]}, MissingFile, "verax train"),

@@ -11,8 +11,8 @@ from verax.engine.baselines import Baseline, baseline_of, check_references, nois
 from verax.engine.batching import accumulate, rows_within_budget
 from verax.engine.gradients import Points
 from verax.engine.multipliers import deeplift
-from verax.errors import InvalidParameter
 from verax.methods.base import builtin
+from verax.methods.limits import Limit, whole_from
 from verax.seeding import Streams
 
 _PAPER = "Shrikumar, Greenside and Kundaje, ICML 2017"
@@ -79,10 +79,6 @@ def _references(inputs: Tensor, streams: Streams, settings: Mapping[str, Any]) -
     references, noise = settings["references"], settings["noise"]
     if isinstance(references, Tensor):
         return _shared(check_references(references, inputs), inputs), len(references)
-    if not isinstance(references, int) or isinstance(references, bool) or references < 1 or not noise >= 0:
-        raise InvalidParameter(
-            "Deep SHAP needs references as a tensor or a whole number from 1, and noise of at least 0."
-        )
     return noisy_baselines(settings["baseline"], inputs, streams, references, noise), references
 
 
@@ -96,6 +92,12 @@ def _references(inputs: Tensor, streams: Streams, settings: Mapping[str, Any]) -
     transfer="shap",
     total="change",
     starts=_references,
+    limits={
+        "references": Limit(
+            "a tensor or a whole number from 1",
+            lambda value: isinstance(value, Tensor) or whole_from(1).holds(value),
+        )
+    },
 )
 def deep_shap(
     model: nn.Module,

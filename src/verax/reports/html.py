@@ -61,7 +61,9 @@ def verdict(board: pd.DataFrame | None, family: str, protocol: str) -> str:
     level = [str(name) for name in rest.loc[overlaps, "method"]]
     if len(level) > 3:
         level = [*level[:2], f"{len(level) - 2} others"]
-    if level:
+    if not np.isfinite(best["low"]):
+        text += "; one sample in a bucket is too few for an interval"
+    elif level:
         text += f"; its interval overlaps with that of {names(level)}"
     return text + "."
 
