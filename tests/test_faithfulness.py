@@ -129,7 +129,7 @@ def test_steps_that_change_nothing_need_no_pass(data):
     maps = torch.zeros_like(x)
     maps[:, :, :4] = 1  # the black rows go first: 4 of 12 steps
     faithfulness.pixel_flipping(model, x, y, maps, steps=12)
-    assert sum(model.rows) == 4 * (1 + 8)
+    assert sum(model.rows) == 1 + 4 * (1 + 8)  # one row tells how many outputs there are
 
 
 def test_a_good_map_beats_a_bad_one():

@@ -658,7 +658,7 @@ def test_bad_parameters(pictures):
         (dict(method="kernel-shap", samples=1), "from 2, not 1"),
         (dict(method="kernel-shap", samples=20.5), "not 20.5"),
         (dict(method="kernel-shap", segments="gird"), "did you mean 'grid'"),
-        (dict(method="kernel-shap", size=0), "whole number from 1, not 0"),
+        (dict(method="kernel-shap", size=0), "whole number from 1 or None, not 0"),
         (dict(method="kernel-shap", segments=torch.zeros(16, 16)), "whole numbers"),
         (dict(method="kernel-shap", segments=torch.zeros(16, 15, dtype=torch.int64)), "do not fit"),
         (dict(method="shapley-sampling", permutations=0), "'permutations'.*from 1, not 0"),

@@ -7,11 +7,9 @@ so that an impossible value is one sentence and never a map or a number.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
 
 from torch import Tensor
 
@@ -44,8 +42,11 @@ def finite(value: object, low: float = -math.inf, high: float = math.inf) -> boo
     """Whether a value is a number from `low` to `high`, neither NaN nor infinite; true and false are none."""
     if not isinstance(value, Real) or isinstance(value, bool):
         return False
-    number: Any = value
-    return bool(abs(number) <= sys.float_info.max and low <= number <= high)
+    try:
+        number = float(value)
+    except OverflowError:
+        return False
+    return math.isfinite(number) and low <= number <= high
 
 
 def whole_from(low: int) -> Limit:

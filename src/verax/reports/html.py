@@ -69,7 +69,7 @@ def verdict(board: pd.DataFrame | None, family: str, protocol: str) -> str:
 
 
 def disagreements(boards: Boards, scores: pd.DataFrame, families: Mapping[str, str]) -> list[str]:
-    """Where the two protocols tell different stories."""
+    """Where the two protocols that know the truth tell different stories."""
     found = []
     for family in dict.fromkeys(families.values()):
         sound, published = boards.get(("sound", family)), boards.get(("published", family))
