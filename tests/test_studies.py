@@ -1,5 +1,7 @@
 import json
+import re
 import shutil
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -7,6 +9,7 @@ import pytest
 import torch
 
 import verax
+from verax.cli.runs import show
 from verax.errors import (
     Interrupted,
     InvalidInput,
@@ -468,7 +471,7 @@ def test_figure_7_counts_the_buckets_of_the_paper():
         ({"samples": 0}, InvalidStudy, "samples"),
         ({"samples": "many"}, InvalidStudy, "samples must be a whole number"),
         ({"samples": "10"}, InvalidStudy, "samples must be a whole number"),
-        ({"methods": [{"name": "integrated-gradients", "steps": 0}]}, InvalidParameter, "at least one step"),
+        ({"methods": [{"name": "integrated-gradients", "steps": 0}]}, InvalidParameter, "from 1, not 0"),
         (
             {"methods": [{"name": "integrated-gradients", "steps": "many"}]},
             InvalidParameter,
@@ -476,6 +479,7 @@ def test_figure_7_counts_the_buckets_of_the_paper():
         ),
         ({"methods": [{"name": "integrated-gradients", "rule": "simpson"}]}, InvalidParameter, "quadrature"),
         ({"methods": [{"name": "smoothgrad", "noise": float("nan")}]}, InvalidParameter, "must be a number"),
+        ({"methods": [{"name": "IG", "baseline": float("nan")}]}, InvalidParameter, "'baseline'.*not nan"),
         ({"methods": [{"name": "gradient", "label": "oracle"}]}, InvalidStudy, "belongs to a reference"),
         ({"seed": -1}, InvalidStudy, "seed"),
         ({"seeds": [4]}, MissingFile, "verax train"),
@@ -672,11 +676,24 @@ def test_repeated_seeds_add_no_certainty():
     assert widths[1] == pytest.approx(widths[0], rel=1e-9)
 
 
-def test_one_sample_has_no_interval():
-    run = verax.run(SMALL, quiet=True, samples=1)
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_one_sample_has_no_interval(capsys):
+    run = verax.run(SMALL, quiet=True, samples=1, methods=["gradient", "input-x-gradient"])
     board = run.leaderboard()
     assert board["low"].isna().all()
-    assert run.report().is_file()
+    show(run)
+    texts = capsys.readouterr().out, run.report().read_text(encoding="utf-8")
+    assert "input-x-gradient" in texts[0]
+    assert not any("nan" in re.findall(r"\w+", text.lower()) for text in texts)
+    assert "too few for an interval" in texts[1]
+
+
+def test_intervals_leave_out_what_is_undefined():
+    drawn = np.array([[1.0, np.nan, np.nan], [3.0, np.nan, 2.0]])
+    with warnings.catch_warnings(action="error"):
+        low, high = statistics.interval(drawn)
+    np.testing.assert_allclose(low, [1.05, np.nan, 2.0])
+    np.testing.assert_allclose(high, [2.95, np.nan, 2.0])
 
 
 def test_the_class_that_the_network_predicts_is_explained(impostor):

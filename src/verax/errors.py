@@ -6,7 +6,7 @@ and leaves with exit code 2; from Python they can be caught together as `VeraxEr
 | class | raised when |
 |---|---|
 | `UnknownName` | a task, network, method, metric, protocol or study does not exist (with a suggestion) |
-| `InvalidInput` | tensors have the wrong shape, type or values (NaN, infinite) |
+| `InvalidInput` | tensors have the wrong shape, type or values (NaN, infinite), or the network raised |
 | `InvalidParameter` | an option has an impossible value or does not exist |
 | `InvalidStudy` | a study file is missing, is not TOML, or says something impossible |
 | `ReasoningError` | a reasoning cannot be read or contradicts itself (with the position of the fault) |

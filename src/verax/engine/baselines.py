@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from numbers import Real
 
 import torch
 import torch.nn.functional as F
@@ -69,12 +70,20 @@ def baseline_of(spec: Baseline, inputs: Tensor, streams: Streams | None = None) 
     """
     if isinstance(spec, Tensor):
         try:
-            return spec.to(inputs).expand_as(inputs).clone()
+            found = spec.to(inputs).expand_as(inputs).clone()
         except RuntimeError as error:
             got, want = tuple(spec.shape), tuple(inputs.shape)
             raise InvalidInput(f"A baseline of shape {got} does not fit inputs of shape {want}.") from error
-    if isinstance(spec, bool | int | float):
+        if not found.isfinite().all():
+            raise InvalidInput("The baseline contains NaN or infinite values.")
+        return found
+    if isinstance(spec, Real):
+        if not math.isfinite(spec):
+            raise InvalidParameter(f"A baseline must be a finite number, not {spec!r}.")
         return torch.full_like(inputs, float(spec))
+    if not isinstance(spec, str):
+        what = type(spec).__name__
+        raise InvalidParameter(f"A baseline must be a finite number, a word or a tensor, not a {what}.")
     if spec == "zeros":
         return torch.zeros_like(inputs)
     if spec == "mean":
@@ -89,7 +98,7 @@ def baseline_of(spec: Baseline, inputs: Tensor, streams: Streams | None = None) 
         shape = (-1, *[1] * (inputs.ndim - 1))
         drawn = streams.uniform("baseline", *inputs.shape[1:]).to(inputs)
         return low.reshape(shape) + drawn * (high - low).reshape(shape)
-    raise InvalidParameter(f"There is no baseline {spec!r}{suggestion(str(spec), NAMES)}")
+    raise InvalidParameter(f"There is no baseline {spec!r}{suggestion(spec, NAMES)}")
 
 
 def noisy_baselines(
@@ -125,4 +134,7 @@ def check_references(references: Tensor, inputs: Tensor) -> Tensor:
     if references.ndim != inputs.ndim or references.shape[1:] != inputs.shape[1:] or not len(references):
         got, want = tuple(references.shape), ", ".join(str(size) for size in inputs.shape[1:])
         raise InvalidInput(f"References must have the shape (references, {want}), not {got}.")
-    return references.detach().to(inputs)
+    found = references.detach().to(inputs)
+    if not found.isfinite().all():
+        raise InvalidInput("The references contain NaN or infinite values.")
+    return found

@@ -13,8 +13,6 @@ from verax.errors import InvalidParameter, suggestion
 
 def _margin(logits: Tensor) -> Tensor:
     """Each output minus the largest of the others: ``(N, classes)``."""
-    if logits.shape[1] < 2:
-        return logits
     best = logits.topk(2, dim=1)
     own = torch.arange(logits.shape[1], device=logits.device) == best.indices[:, :1]
     return logits - torch.where(own, best.values[:, 1:], best.values[:, :1])
@@ -26,7 +24,7 @@ OUTPUTS = {
     "log-probability": lambda logits: logits.log_softmax(1),
     "margin": _margin,
 }
-"""Name -> function of the network's outputs ``(N, classes)``."""
+"""Name -> function of the network's outputs ``(N, classes)``; all but "logit" need two classes or more."""
 
 
 class Explained(nn.Module):
@@ -39,8 +37,13 @@ class Explained(nn.Module):
         self.training = inner.training
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The chosen output."""
-        result: Tensor = OUTPUTS[self.output](self.inner(inputs))
+        """The chosen output; one output alone has no others to be compared with, and is refused."""
+        logits = self.inner(inputs)
+        if isinstance(logits, Tensor) and (logits.ndim == 1 or logits.shape[1:] == (1,)):
+            raise InvalidParameter(
+                f"The network has one output, so there is no {self.output} to explain; use output='logit'."
+            )
+        result: Tensor = OUTPUTS[self.output](logits)
         return result
 
     def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[Any]:

@@ -221,5 +221,5 @@ def _layer(model: nn.Module, name: str | None) -> nn.Module:
         return _last_convolution(model)
     modules: dict[str, nn.Module] = {word: module for word, module in model.named_modules() if word}
     if name not in modules:
-        raise InvalidParameter(f"The network has no layer {name!r}{suggestion(name, list(modules))}")
+        raise InvalidParameter(f"The network has no layer {name!r}{suggestion(str(name), list(modules))}")
     return modules[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -15,11 +15,13 @@ from verax.engine.mode import propagate
 from verax.engine.relevance import Composite
 from verax.errors import UnsupportedOperation
 from verax.methods.base import builtin
+from verax.methods.limits import number_from, one_of
 
 _COST = "1 forward, 1 backward"
 _MOST_SPECIAL_TOKENS = 8
 
 Enlarging = Literal["bilinear", "nearest"]
+_ENLARGING = {"enlarging": one_of(*get_args(Enlarging))}
 
 
 def _composite(epsilon: float, gamma: float) -> Composite:
@@ -91,6 +93,7 @@ def cp_lrp(
     paper="Abnar and Zuidema, ACL 2020",
     cost="1 forward",
     transfer="plain",
+    limits={"residual": number_from(0, 1), **_ENLARGING},
 )
 def attention_rollout(
     model: nn.Module,
@@ -129,6 +132,7 @@ def attention_rollout(
     paper="Chefer, Gur and Wolf, ICCV 2021",
     cost=_COST,
     transfer="plain",
+    limits=_ENLARGING,
 )
 def chefer(model: nn.Module, inputs: Tensor, targets: Tensor, enlarging: Enlarging = "bilinear") -> Tensor:
     """What the class token attends to where it matters for the target, followed through all layers.

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from torch import Tensor
 
 from verax.engine.gradients import Points
 from verax.errors import InvalidParameter, suggestion
+from verax.methods.limits import SWITCH, USUAL, Limit
 from verax.registry import Registry
 from verax.seeding import Streams
 
@@ -101,6 +102,7 @@ class Method:
         version: raise it when the maps change; results of own methods without a version are never reused.
         builtin: part of this package.
         parameters: its own parameters and their defaults.
+        limits: which values they may have; without one, any of the type of the default.
         any_parameter: it takes parameters beyond those, as adapters of other libraries do.
         special: which of `SPECIAL` it receives.
     """
@@ -120,6 +122,7 @@ class Method:
     version: str | None = None
     builtin: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, Limit] = field(default_factory=dict)
     any_parameter: bool = False
     special: frozenset[str] = frozenset()
 
@@ -134,17 +137,20 @@ class Method:
         return self.family in ("controls", "truth")
 
     def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """All parameters with their values; an unknown one is refused."""
-        for name in given:
+        """All parameters with their values; an unknown one and an impossible value are refused."""
+        for name, value in given.items():
             if name not in self.parameters and not self.any_parameter:
                 known = list(self.parameters)
-                have = suggestion(name, known) if known else "; it has none"
+                have = suggestion(str(name), known) if known else "; it has none"
                 raise InvalidParameter(f"Method {self.name!r} has no parameter {name!r}{have}")
             # a number, a word or a tensor
             flexible = name not in self.parameters or name in ("baseline", "references")
-            if not flexible and not _same_type(given[name], self.parameters[name]):
-                kind, value = _KINDS[type(self.parameters[name])], given[name]
-                raise InvalidParameter(f"Parameter {name!r} of {self.name!r} must be {kind}, not {value!r}.")
+            words = f"Parameter {name!r} of {self.name!r}"
+            if not flexible and not _same_type(value, self.parameters[name]):
+                kind = _KINDS[type(self.parameters[name])]
+                raise InvalidParameter(f"{words} must be {kind}, not {value!r}.")
+            if name in self.limits:
+                self.limits[name].check(value, words)
         return {**self.parameters, **given}
 
 
@@ -194,11 +200,17 @@ def describe(name: str, function: Function, **facts: Any) -> Method:
     return Method(name, function, parameters=own, special=special, **facts)
 
 
-def builtin(name: str, *, aliases: tuple[str, ...] = (), **facts: Any) -> Callable[[F], F]:
-    """Register a method of this package."""
+def builtin(
+    name: str, *, aliases: tuple[str, ...] = (), limits: Mapping[str, Limit] | None = None, **facts: Any
+) -> Callable[[F], F]:
+    """Register a method of this package; `limits` are those of its parameters that `USUAL` does not know."""
 
     def register(function: F) -> F:
-        METHODS.register(name, describe(name, function, builtin=True, version="1", **facts), aliases=aliases)
+        made = describe(name, function, builtin=True, version="1", **facts)
+        switches = {word: SWITCH for word, value in made.parameters.items() if isinstance(value, bool)}
+        usual = {word: USUAL[word] for word in made.parameters if word in USUAL}
+        made = replace(made, limits={**switches, **usual, **(limits or {})})
+        METHODS.register(name, made, aliases=aliases)
         return function
 
     return register
@@ -227,10 +239,3 @@ def method(
         return function
 
     return register
-
-
-def whole(value: object, low: int, words: str) -> int:
-    """A parameter that is a whole number from `low`; `words` begin the sentence that refuses others."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise InvalidParameter(f"{words}, not {value!r}.")
-    return value

@@ -17,10 +17,18 @@ from verax.engine.baselines import baseline_of
 from verax.engine.batching import blocks, rows_within_budget, with_halving
 from verax.engine.gradients import Points
 from verax.engine.outputs import explained
-from verax.errors import InvalidInput, InvalidParameter
+from verax.errors import InvalidParameter
 from verax.methods.base import Function, Method
-from verax.methods.explaining import as_method, check_inputs, check_targets, streams_of
-from verax.networks.inference import device_of, dtype_of, outputs
+from verax.methods.explaining import as_method, streams_of
+from verax.methods.inputs import (
+    check_maps,
+    check_model,
+    check_seed,
+    check_settings,
+    network_outputs,
+    prepared,
+)
+from verax.networks.inference import device_of, dtype_of
 from verax.seeding import Streams
 
 
@@ -56,7 +64,7 @@ def promised_total(
         return None
 
     def chosen(x: Tensor, y: Tensor) -> Tensor:
-        return outputs(model, x).gather(1, y[:, None])[:, 0].double()
+        return network_outputs(model, x).gather(1, y[:, None])[:, 0].double()
 
     total = chosen(inputs, targets)
     if method.total == "output":
@@ -101,7 +109,7 @@ def completeness_error(
 def completeness(
     model: nn.Module,
     inputs: Tensor,
-    targets: Tensor,
+    targets: Tensor | None,
     maps: Tensor,
     method: str | Method | Function,
     *,
@@ -120,7 +128,7 @@ def completeness(
     Args:
         model: the network.
         inputs: ``(N, ...)``.
-        targets: the explained output of each sample.
+        targets: the explained output of each sample (default: the predicted one).
         maps: attributions, shape of `inputs`.
         method: the method that made them; one that promises no total is refused.
         seed: of the methods that draw random numbers.
@@ -130,14 +138,11 @@ def completeness(
         **parameters: the method's own parameters.
     """
     chosen = as_method(method)
-    values = chosen.settings({**parameters, **(settings or {})})
-    x = check_inputs(inputs)
-    if maps.shape != x.shape:
-        got, want = tuple(maps.shape), tuple(x.shape)
-        raise InvalidInput(f"Maps of shape {got} do not fit inputs of shape {want}.")
-    asked = explained(model, output)
-    y = check_targets(targets, len(x), outputs(asked, x[:1]).shape[1])
-    gap = completeness_error(chosen, asked, x, y, maps, values, seed=seed, ids=ids)
+    values = chosen.settings(check_settings(parameters, settings))
+    asked = explained(check_model(model), output)
+    x, y = prepared(asked, inputs, targets)
+    found = check_maps(maps, x)
+    gap = completeness_error(chosen, asked, x, y, found, values, seed=check_seed(seed), ids=ids)
     if gap is None:
         raise InvalidParameter(f"Method {chosen.name!r} promises no total that its maps could miss.")
     return gap

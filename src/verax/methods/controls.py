@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from verax.cases import Truth
 from verax.errors import InvalidInput
 from verax.methods.base import builtin
+from verax.methods.limits import number_above
 from verax.seeding import Streams
 
 CONTROLS = ("input", "edge", "centre", "random")
@@ -63,7 +64,14 @@ def input_itself(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     return inputs.clone()
 
 
-@builtin("centre", family="controls", needs="nothing", cost="none", transfer="plain")
+@builtin(
+    "centre",
+    family="controls",
+    needs="nothing",
+    cost="none",
+    transfer="plain",
+    limits={"width": number_above(0)},
+)
 def centre(model: nn.Module, inputs: Tensor, targets: Tensor, width: float = 0.25) -> Tensor:
     """A round bump in the middle of the picture, where objects often are.
 

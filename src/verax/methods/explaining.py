@@ -15,10 +15,12 @@ from torch import Tensor, nn
 
 from verax.cases import Truth
 from verax.engine.outputs import explained
-from verax.errors import InvalidInput, InvalidParameter, MethodFailed, VeraxError
+from verax.errors import InvalidInput, MethodFailed, VeraxError
 from verax.methods.base import METHODS, Function, Method, describe
-from verax.networks.inference import device_of, dtype_of, outputs, undisturbed
-from verax.seeding import Streams, content_ids, key
+from verax.methods.inputs import check_ids, check_model, check_seed, check_settings, prepared
+from verax.methods.limits import whole_from
+from verax.networks.inference import device_of, undisturbed
+from verax.seeding import Streams, key
 
 
 def as_method(method: str | Method | Function) -> Method:
@@ -30,51 +32,9 @@ def as_method(method: str | Method | Function) -> Method:
     return describe(getattr(method, "__name__", type(method).__name__), method)
 
 
-def check_inputs(inputs: object) -> Tensor:
-    """A float tensor ``(N, ...)`` without NaN or infinity, or one sentence that says what is wrong."""
-    if isinstance(inputs, np.ndarray):
-        inputs = torch.from_numpy(inputs)
-    if not isinstance(inputs, Tensor):
-        raise InvalidInput(f"Inputs must be a tensor, not {type(inputs).__name__}.")
-    if inputs.ndim < 2 or len(inputs) == 0:
-        raise InvalidInput(f"Inputs must have the shape (samples, ...), not {tuple(inputs.shape)}.")
-    if not inputs.is_floating_point():
-        raise InvalidInput(
-            f"Inputs must be floating-point numbers, not {str(inputs.dtype).removeprefix('torch.')}."
-        )
-    bad = ~torch.isfinite(inputs).flatten(1).all(1)
-    if bad.any():
-        raise InvalidInput(f"Sample {int(bad.nonzero()[0])} of the inputs contains NaN or infinite values.")
-    return inputs
-
-
-def check_targets(targets: object, samples: int, classes: int) -> Tensor:
-    """Whole numbers ``(N,)`` that name outputs of the network."""
-    if isinstance(targets, int) and not isinstance(targets, bool):
-        targets = [targets] * samples
-    try:
-        found = torch.as_tensor(targets)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InvalidInput("Targets must be whole numbers, one for each sample.") from error
-    if (
-        found.dtype == torch.bool
-        or found.is_floating_point()
-        or found.is_complex()
-        or found.shape != (samples,)
-    ):
-        raise InvalidInput(f"Targets must be {samples} whole numbers, one for each sample.")
-    if found.numel() and (found.min() < 0 or found.max() >= classes):
-        worst = int(found.max() if found.max() >= classes else found.min())
-        raise InvalidInput(f"Target {worst} does not exist: the network has outputs 0 to {classes - 1}.")
-    return found.to(torch.int64)
-
-
 def streams_of(method: Method, inputs: Tensor, ids: Tensor | None, seed: int) -> Streams:
     """The random numbers that a method draws for each sample, by its id or by its values."""
-    numbers = content_ids(inputs) if ids is None else torch.as_tensor(ids).to(inputs.device)
-    if numbers.shape != (len(inputs),):
-        raise InvalidInput(f"ids must be {len(inputs)} whole numbers, one for each sample.")
-    return Streams.of(numbers, "explain", method.name, seed)
+    return Streams.of(check_ids(ids, inputs), "explain", method.name, seed)
 
 
 @contextmanager
@@ -172,7 +132,8 @@ def explain(
         ids: which random stream each sample has (default: made from its values, so that the same picture
             has the same map in every batch).
         truth: what the reference `oracle` shows.
-        output: explain the "logit", the "probability", the "log-probability" or the "margin" over the others.
+        output: explain the "logit", the "probability", the "log-probability" or the "margin" over the others;
+            a network with one output has nothing but its logit.
         settings: the method's own parameters as a mapping, for those whose names are taken here.
         **parameters: the method's own parameters.
     """
@@ -188,7 +149,7 @@ def explain(
             ids,
             truth,
             output,
-            {**parameters, **(settings or {})},
+            check_settings(parameters, settings),
         )
 
 
@@ -204,21 +165,17 @@ def _explain(
     output: str,
     parameters: Mapping[str, Any],
 ) -> Tensor:
-    if not isinstance(model, nn.Module):
-        raise InvalidInput(f"The model must be a torch.nn.Module, not {type(model).__name__}.")
-    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
-        raise InvalidParameter(f"batch_size must be a whole number from 1, not {batch_size!r}.")
+    check_model(model)
+    whole_from(1).check(batch_size, "batch_size")
+    seed = check_seed(seed)
+    if truth is not None and not isinstance(truth, Truth):
+        raise InvalidInput(f"The truth must be a Truth, as cases.truth is, not {type(truth).__name__}.")
     chosen = as_method(method)
     if not chosen.builtin or chosen.family == "peers":
         model = _private(model)
     model = explained(model, output)
     settings = chosen.settings(parameters)
-    given = check_inputs(inputs)
-    x = given.detach().to(device_of(model), dtype_of(model, given.dtype)).clone()
-    # one sample tells how many outputs there are; all are needed only to find the predicted class
-    scores = outputs(model, x if targets is None else x[:1], batch_size)
-    wanted = scores.argmax(1) if targets is None else targets
-    y = check_targets(wanted, len(x), scores.shape[1]).to(x.device)
+    x, y = prepared(model, inputs, targets, batch_size)
     drawing = "streams" in chosen.special
     streams = streams_of(chosen, x, ids, seed) if drawing or ids is not None else None
     known = None if truth is None else truth.map(lambda tensor: tensor.to(x.device))
@@ -232,4 +189,4 @@ def _explain(
             if "truth" in chosen.special:
                 keywords["truth"] = None if known is None else known[part]
             maps[part] = _call(chosen, model, x[part], y[part], keywords)
-    return maps.to(given.device)
+    return maps.to(inputs.device) if isinstance(inputs, Tensor) else maps.cpu()

@@ -52,8 +52,6 @@ class _Noise:
     """Noisy copies of each sample, drawn when they are needed."""
 
     def __init__(self, inputs: Tensor, streams: Streams, samples: int, noise: float, relative: bool) -> None:
-        if samples < 1 or noise < 0:
-            raise InvalidParameter("SmoothGrad needs at least one sample and noise of at least 0.")
         self.inputs, self.streams, self.samples = inputs, streams, samples
         low, high = inputs.flatten(1).aminmax(dim=1)
         self.width = noise * (high - low if relative else torch.ones_like(low))
@@ -247,8 +245,6 @@ def integrated_gradients(
         rule: gauss-legendre, midpoint, left, right or trapezoid.
         baseline: the value that stands for absence.
     """
-    if steps < 1:
-        raise InvalidParameter("Integrated gradients need at least one step.")
     places, weights = quadrature(rule, steps)
     along = torch.from_numpy(places).to(inputs)
     start = baseline_of(baseline, inputs)

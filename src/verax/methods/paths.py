@@ -13,6 +13,7 @@ from verax.engine.baselines import Baseline, baseline_of, check_references, nois
 from verax.engine.batching import accumulate, rows_within_budget
 from verax.errors import InvalidInput, InvalidParameter, suggestion
 from verax.methods.base import builtin
+from verax.methods.limits import Limit, number_above, number_from
 from verax.seeding import Streams
 
 
@@ -40,6 +41,9 @@ def _drawn(inputs: Tensor, streams: Streams, settings: Mapping[str, Any]) -> tup
     total="change",
     starts=_drawn,
     slack="draws",
+    limits={
+        "references": Limit("a tensor or None", lambda value: value is None or isinstance(value, Tensor))
+    },
 )
 def gradient_shap(
     model: nn.Module,
@@ -67,8 +71,6 @@ def gradient_shap(
         baseline: without `references`, what baselines are made from.
         noise: standard deviation of the noise around `baseline`, in units of the input.
     """
-    if samples < 1 or noise < 0:
-        raise InvalidParameter("Gradient SHAP needs at least one sample and noise of at least 0.")
     settings = {"samples": samples, "references": references, "baseline": baseline, "noise": noise}
     starts, _ = _drawn(inputs, streams, settings)
 
@@ -84,6 +86,8 @@ def gradient_shap(
 
 def _widest(inputs: Tensor, width: float | None) -> float:
     """The strongest blur: a quarter of the shorter side unless it is given."""
+    if inputs.ndim != 4:
+        raise InvalidInput(f"Blurring needs pictures (N, C, H, W), not shape {tuple(inputs.shape)}.")
     return min(inputs.shape[2:]) / 4 if width is None else width
 
 
@@ -104,6 +108,7 @@ def _blurred(inputs: Tensor, streams: Streams, settings: Mapping[str, Any]) -> t
     total="change",
     starts=_blurred,
     slack="steps",
+    limits={"width": number_above(0).or_none()},
 )
 def blur_ig(
     model: nn.Module, inputs: Tensor, targets: Tensor, steps: int = 32, width: float | None = None
@@ -121,10 +126,6 @@ def blur_ig(
         width: standard deviation of the strongest blur in pixels (default: a quarter of the shorter side; the
             paper uses 50 on pictures of 224).
     """
-    if steps < 1 or (width is not None and width <= 0):
-        raise InvalidParameter("Blur integrated gradients need at least one step and a width above 0.")
-    if inputs.ndim != 4:
-        raise InvalidInput(f"Blurring needs pictures (N, C, H, W), not shape {tuple(inputs.shape)}.")
     widths = _widest(inputs, width) * torch.linspace(1, 0, steps + 1, dtype=torch.float64) ** 2
 
     def visit(some: slice, part: slice) -> Tensor:
@@ -180,6 +181,7 @@ def _advance(
     cost="`steps` forwards and backwards",
     total="change",
     slack="path",
+    limits={"fraction": number_above(0, 1), "distance": number_from(0, 1)},
 )
 def guided_ig(
     model: nn.Module,
@@ -210,11 +212,6 @@ def guided_ig(
         rule: "trapezoid" (both ends of each step, one gradient more in all) or "left" (authors' code).
         baseline: where the path begins.
     """
-    if steps < 1 or not 0 < fraction <= 1 or not 0 <= distance <= 1:
-        raise InvalidParameter(
-            "Guided integrated gradients need at least one step, a fraction from above 0 to 1 and a distance "
-            "from 0 to 1."
-        )
     if rule not in ("trapezoid", "left"):
         raise InvalidParameter(
             f"There is no rule {rule!r} for guided paths{suggestion(str(rule), ('trapezoid', 'left'))}"

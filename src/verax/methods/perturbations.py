@@ -13,7 +13,8 @@ from verax.engine.gradients import select
 from verax.engine.masking import blend, masked_outputs, places
 from verax.engine.segments import Spec
 from verax.errors import InvalidInput, InvalidParameter, suggestion
-from verax.methods.base import builtin, whole
+from verax.methods.base import builtin
+from verax.methods.limits import WORD, Limit, finite, number_above, whole_from
 from verax.seeding import Streams
 
 
@@ -37,6 +38,7 @@ def windows(height: int, width: int, window: int, stride: int) -> Tensor:
     inputs="pictures",
     paper="Zeiler and Fergus, ECCV 2014",
     cost="1 forward for each window",
+    limits={"window": whole_from(1), "stride": whole_from(1)},
 )
 def occlusion(
     model: nn.Module,
@@ -58,10 +60,8 @@ def occlusion(
     """
     if inputs.ndim != 4:
         raise InvalidInput(f"Occlusion needs pictures (N, C, H, W), not shape {tuple(inputs.shape)}.")
-    if window < 1 or not 1 <= stride <= window:
-        raise InvalidParameter(
-            "Occlusion needs a window of at least 1 and a stride from 1 to the window's side."
-        )
+    if stride > window:
+        raise InvalidParameter(f"Occlusion with a window of {window} needs a stride no larger, not {stride}.")
     masks = windows(inputs.shape[2], inputs.shape[3], window, stride).to(inputs.device)
     uncovered = torch.ones_like(masks[:1])
     fill = baseline_of(baseline, inputs)
@@ -101,6 +101,12 @@ def random_masks(streams: Streams, where: tuple[int, ...], grid: int, probabilit
     needs="forward",
     paper="Petsiuk, Das and Saenko, BMVC 2018",
     cost="`samples` forwards",
+    limits={
+        "grid": whole_from(1),
+        "probability": Limit(
+            "a number between 0 and 1", lambda value: finite(value, 0, 1) and value not in (0, 1)
+        ),
+    },
 )
 def rise(
     model: nn.Module,
@@ -131,10 +137,6 @@ def rise(
         probability: how likely a cell is shown.
         baseline: what hidden places show.
     """
-    whole(samples, 1, "RISE needs at least 1 mask")
-    whole(grid, 1, "RISE needs a grid of at least 1 cell")
-    if not 0 < probability < 1:
-        raise InvalidParameter(f"RISE needs a probability between 0 and 1, not {probability!r}.")
     where = places(inputs)
     filling = baseline_of(baseline, inputs, streams)
     # a stream for each mask, so that any of them can be made by itself
@@ -192,6 +194,12 @@ def ridge_values(coalitions: Tensor, outputs: Tensor, weights: Tensor, strength:
     needs="forward",
     paper="Ribeiro, Singh and Guestrin, KDD 2016",
     cost="up to `samples` forwards",
+    limits={
+        "samples": whole_from(2),
+        "distance": WORD,
+        "width": number_above(0).or_none(),
+        "ridge": number_above(0),
+    },
 )
 def lime(
     model: nn.Module,
@@ -225,11 +233,8 @@ def lime(
         ridge: the penalty on squared weights.
         baseline: what hidden segments show.
     """
-    whole(samples, 2, "LIME needs at least 2 coalitions")
     if distance not in DISTANCES:
         raise InvalidParameter(f"There is no distance {distance!r}{suggestion(str(distance), DISTANCES)}")
-    if ridge <= 0 or (width is not None and width <= 0):
-        raise InvalidParameter("LIME needs a ridge penalty and a kernel width above 0.")
     game = Game.of(model, inputs, targets, segments, size, baseline, streams)
     present = game.segments.sizes(inputs) > 0
 

@@ -21,8 +21,8 @@ from verax.engine.relevance import LRP, Composite
 from verax.errors import InvalidInput
 from verax.methods.base import builtin
 from verax.methods.gradients import smoothgrad_squared
+from verax.methods.references import REFERENCES, references_of
 from verax.methods.references import deep_shap as plain_deep_shap
-from verax.methods.references import references_of
 from verax.seeding import Streams
 
 _PAPER = "Kim, Plumb and Talwalkar, ICML 2022 (iNNvestigate 1.0.8)"
@@ -157,6 +157,7 @@ def lrp_b(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     explains="label",
     total="change",
     starts=references_of,
+    limits={"references": REFERENCES},
 )
 def deep_shap(
     model: nn.Module,

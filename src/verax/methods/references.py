@@ -11,8 +11,8 @@ from verax.engine.baselines import Baseline, baseline_of, check_references, nois
 from verax.engine.batching import accumulate, rows_within_budget
 from verax.engine.gradients import Points
 from verax.engine.multipliers import deeplift
-from verax.errors import InvalidParameter
 from verax.methods.base import builtin
+from verax.methods.limits import Limit, whole_from
 from verax.seeding import Streams
 
 _PAPER = "Shrikumar, Greenside and Kundaje, ICML 2017"
@@ -74,16 +74,19 @@ def _shared(references: Tensor, inputs: Tensor) -> Points:
     return lambda some, part: references[None, part].expand(len(inputs[some]), *[-1] * inputs.ndim)
 
 
+REFERENCES = Limit(
+    "a tensor, a whole number from 1 or, in studies, 'task:N'",
+    lambda value: isinstance(value, Tensor | str) or whole_from(1).holds(value),
+)
+
+
 def references_of(inputs: Tensor, streams: Streams, settings: Mapping[str, Any]) -> tuple[Points, int]:
     """The references of Deep SHAP, given or drawn, and how many there are."""
     references, noise = settings["references"], settings["noise"]
+    if isinstance(references, str):  # studies have put pictures in its place
+        raise InvalidParameter(f"Only studies know the references {references!r}; give a tensor or a number.")
     if isinstance(references, Tensor):
         return _shared(check_references(references, inputs), inputs), len(references)
-    if not isinstance(references, int) or isinstance(references, bool) or references < 1 or not noise >= 0:
-        raise InvalidParameter(
-            "Deep SHAP needs references as a tensor or a whole number from 1 (in studies also 'task:N'), "
-            "and noise of at least 0."
-        )
     return noisy_baselines(settings["baseline"], inputs, streams, references, noise), references
 
 
@@ -97,6 +100,7 @@ def references_of(inputs: Tensor, streams: Streams, settings: Mapping[str, Any])
     transfer="shap",
     total="change",
     starts=references_of,
+    limits={"references": REFERENCES},
 )
 def deep_shap(
     model: nn.Module,

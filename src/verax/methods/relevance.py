@@ -6,17 +6,22 @@ An operation that a table does not know raises `UnsupportedOperation`.
 
 from __future__ import annotations
 
+from typing import get_args
+
 from torch import Tensor, nn
 
 from verax.engine import rules
 from verax.engine.mode import propagate
 from verax.engine.multipliers import Rectified
 from verax.engine.relevance import LRP, Composite, deep_taylor
+from verax.errors import InvalidParameter
 from verax.methods.base import builtin
+from verax.methods.limits import NUMBER, one_of
 
 _BACH = "Bach et al., PLOS ONE 2015"
 _OVERVIEW = "Montavon et al., Layer-wise relevance propagation: an overview, 2019"
 _COST = "1 forward, 1 backward"
+_BIAS = {"bias": one_of(*get_args(rules.Bias))}
 
 
 def _lrp(model: nn.Module, inputs: Tensor, targets: Tensor, composite: Composite) -> Tensor:
@@ -108,6 +113,7 @@ def lrp_gamma(model: nn.Module, inputs: Tensor, targets: Tensor, gamma: float = 
     cost="1 forward, 2 backwards",
     total="output",
     slack="biases",
+    limits=_BIAS,
 )
 def lrp_alpha1beta0(model: nn.Module, inputs: Tensor, targets: Tensor, bias: rules.Bias = "split") -> Tensor:
     """LRP that follows only what speaks for the output.
@@ -135,6 +141,7 @@ def lrp_alpha1beta0(model: nn.Module, inputs: Tensor, targets: Tensor, bias: rul
     cost="1 forward, 4 backwards",
     total="output",
     slack="biases",
+    limits=_BIAS,
 )
 def lrp_alpha2beta1(model: nn.Module, inputs: Tensor, targets: Tensor, bias: rules.Bias = "split") -> Tensor:
     """LRP that counts what speaks for the output twice and what speaks against it once.
@@ -170,6 +177,7 @@ def _preset(alpha: float, beta: float, epsilon: float, bias: rules.Bias) -> Comp
     cost="1 forward, 2 backwards",
     total="output",
     slack="biases",
+    limits=_BIAS,
 )
 def lrp_a(
     model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: float = 1e-6, bias: rules.Bias = "split"
@@ -199,6 +207,7 @@ def lrp_a(
     cost="1 forward, 4 backwards",
     total="output",
     slack="biases",
+    limits=_BIAS,
 )
 def lrp_b(
     model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: float = 1e-6, bias: rules.Bias = "split"
@@ -226,6 +235,7 @@ def lrp_b(
     needs="rules",
     paper="Montavon et al., Pattern Recognition 2017",
     cost="1 forward, 2 backwards",
+    limits={"low": NUMBER.or_none(), "high": NUMBER.or_none()},
 )
 def deep_taylor_decomposition(
     model: nn.Module, inputs: Tensor, targets: Tensor, low: float | None = 0.0, high: float | None = 1.0
@@ -242,6 +252,8 @@ def deep_taylor_decomposition(
         low: the smallest value that an input can have; None: no bounds, shares by squared weights.
         high: the largest value that an input can have; None: no bounds.
     """
+    if low is not None and high is not None and not low < high:
+        raise InvalidParameter(f"Deep Taylor needs a low bound below the high one, not {low!r} and {high!r}.")
     return propagate(LRP(deep_taylor(low, high)), model, inputs, targets, start="relu")[0]
 
 

@@ -17,7 +17,8 @@ from verax.engine.batching import in_parts
 from verax.engine.coalitions import Game
 from verax.engine.segments import Spec
 from verax.errors import InvalidParameter
-from verax.methods.base import builtin, whole
+from verax.methods.base import builtin
+from verax.methods.limits import whole_from
 from verax.seeding import Streams
 
 MOST = 16
@@ -114,6 +115,7 @@ def kernel_values(game: Game, streams: Streams, pairs: int) -> Tensor:
     paper="Lundberg and Lee, NeurIPS 2017",
     cost="up to `samples` + 2 forwards",
     total="change",
+    limits={"samples": whole_from(2)},
 )
 def kernel_shap(
     model: nn.Module,
@@ -142,7 +144,7 @@ def kernel_shap(
         size: side of a segment (default: 8 places; vectors: one feature).
         baseline: what absent segments show.
     """
-    pairs = whole(samples, 2, "Kernel SHAP needs at least 2 coalitions") // 2
+    pairs = samples // 2
     game = Game.of(model, inputs, targets, segments, size, baseline, streams)
 
     def values(part: slice) -> Tensor:
@@ -176,6 +178,7 @@ def sampled_values(game: Game, streams: Streams, permutations: int) -> Tensor:
     paper="Castro, Gomez and Tejada, Computers & Operations Research 2009",
     cost="`permutations` forwards for each active segment",
     total="change",
+    limits={"permutations": whole_from(1)},
 )
 def shapley_sampling(
     model: nn.Module,
@@ -202,13 +205,12 @@ def shapley_sampling(
         size: side of a segment (default: 8 places; vectors: one feature).
         baseline: what absent segments show.
     """
-    orders = whole(permutations, 1, "Shapley sampling needs at least 1 permutation")
     game = Game.of(model, inputs, targets, segments, size, baseline, streams)
 
     def values(part: slice) -> Tensor:
-        return game[part].spread(sampled_values(game[part], streams[part], orders))
+        return game[part].spread(sampled_values(game[part], streams[part], permutations))
 
-    return in_parts(len(inputs), orders * (game.players + 1) * game.players, values)
+    return in_parts(len(inputs), permutations * (game.players + 1) * game.players, values)
 
 
 def exact_values(game: Game) -> Tensor:

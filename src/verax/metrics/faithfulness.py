@@ -4,6 +4,9 @@ All functions run the network in eval mode on flattened passes and leave it as i
 their attribution summed over channels. Equal values are ranked by one fixed pseudo-random order of the
 places, the same for every sample and every map, so that results repeat and a constant map gains nothing
 from where its pixels happen to lie; a map with NaN or infinity counts as constant.
+
+Models, inputs, targets, maps, seeds and ids are checked and converted as in `verax.explain`; results are on
+the device of the network.
 """
 
 from __future__ import annotations
@@ -24,35 +27,42 @@ from verax.engine.outputs import explained
 from verax.engine.segments import grid
 from verax.errors import InvalidInput, InvalidParameter, suggestion
 from verax.methods import Method, explain
-from verax.methods.base import Function, whole
+from verax.methods.base import Function
+from verax.methods.inputs import (
+    check_ids,
+    check_inputs,
+    check_maps,
+    check_model,
+    check_seed,
+    prepared,
+    running,
+)
+from verax.methods.limits import number_from, whole_from
 from verax.networks.inference import undisturbed
-from verax.seeding import Streams, content_ids
+from verax.seeding import Streams
 
 PERTURBATIONS = ("noise", "square")
 
 
 def _finite(attributions: Tensor, inputs: Tensor) -> Tensor:
     """Maps in float64 on the device of the inputs; those with NaN or infinity become 0 everywhere."""
-    if attributions.shape != inputs.shape:
-        got, want = tuple(attributions.shape), tuple(inputs.shape)
-        raise InvalidInput(f"Attributions of shape {got} do not fit inputs of shape {want}.")
-    maps = attributions.detach().to(inputs.device, torch.float64)
+    maps = check_maps(attributions, inputs).to(torch.float64)
     good = maps.isfinite().flatten(1).all(1)
     return torch.where(good.reshape(-1, *[1] * (maps.ndim - 1)), maps, 0.0)
 
 
 @contextmanager
-def _measured(model: nn.Module) -> Iterator[None]:
+def _measured(model: nn.Module, inputs: Tensor) -> Iterator[None]:
     """Eval mode, full float32 and fixed algorithms, so that a GPU gives the CPU's scores."""
     cudnn = torch.backends.cudnn
     exact = cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False)
-    with undisturbed(model), exact:
+    with undisturbed(model), exact, running(inputs.shape):
         yield
 
 
 def _streams(inputs: Tensor, ids: Tensor | None, label: str, seed: int) -> Streams:
     """The random numbers of each sample, by its id or by its values."""
-    return Streams.of(content_ids(inputs) if ids is None else ids.to(inputs.device), label, seed)
+    return Streams.of(check_ids(ids, inputs), label, check_seed(seed))
 
 
 def removal_ranks(attributions: Tensor, inputs: Tensor, region: int = 1) -> Tensor:
@@ -63,8 +73,10 @@ def removal_ranks(attributions: Tensor, inputs: Tensor, region: int = 1) -> Tens
         inputs: ``(N, C, ...)`` or ``(N, F)``.
         region: side of the patches that are ranked as wholes, by their summed attribution.
     """
+    whole_from(1).check(region, "The side of a region")
+    inputs = check_inputs(inputs)
     maps = _finite(attributions, inputs)
-    cut = grid(inputs, whole(region, 1, "A region must have a side of at least 1"))
+    cut = grid(inputs, region)
     flat = (maps.sum(1) if maps.ndim > 2 else maps).flatten(1)
     labels = cut.labels.flatten()
     scores = flat
@@ -117,7 +129,9 @@ def curve(
     Returns:
         The part of the places that is changed ``(steps + 1,)`` and the outputs ``(N, steps + 1)``, float64.
     """
-    whole(steps, 1, "A curve needs at least 1 step")
+    whole_from(1).check(steps, "The number of steps")
+    asked = explained(check_model(model), output)
+    inputs, targets = prepared(asked, inputs, targets)
     ranks = removal_ranks(attributions, inputs, region)
     count = int(ranks.max()) + 1
     steps = min(steps, count)
@@ -137,8 +151,8 @@ def curve(
         changed = ranks.index_select(0, who) < cuts[which].reshape(-1, *[1] * (ranks.ndim - 1))
         return changed if insert else ~changed
 
-    with _measured(model):
-        found = pair_outputs(explained(model, output), inputs, targets, filling, samples, chosen, make)
+    with _measured(model, inputs):
+        found = pair_outputs(asked, inputs, targets, filling, samples, chosen, make)
     # the place of the last fresh step in the list of all pairs
     last = fresh.flatten().cumsum(0).reshape(fresh.shape) - 1
     return cuts.to(torch.float64) / count, found.to(torch.float64)[last]
@@ -160,7 +174,7 @@ def deletion(
     """Area under the output while the strongest places are deleted: ``(N,)``; lower is better.
 
     Petsiuk, Das and Saenko, "RISE: randomized input sampling for explanation of black-box models", BMVC 2018.
-    Arguments as in `curve`; networks with one output need ``output="logit"``.
+    Arguments as in `curve`; networks with one output have no probability and need ``output="logit"``.
     """
     return _area(*curve(model, inputs, targets, attributions, steps, baseline, output))
 
@@ -179,7 +193,7 @@ def insertion(
     Petsiuk, Das and Saenko, BMVC 2018. The canvas is a blurred input for pictures, as in the paper, and
     zeros for others, unless `baseline` is given. Arguments as in `curve`.
     """
-    canvas: Baseline = ("blur" if inputs.ndim == 4 else 0.0) if baseline is None else baseline
+    canvas: Baseline = ("blur" if check_inputs(inputs).ndim == 4 else 0.0) if baseline is None else baseline
     return _area(*curve(model, inputs, targets, attributions, steps, canvas, output, insert=True))
 
 
@@ -212,6 +226,8 @@ def perturbation_area(flipped: Tensor) -> Tensor:
     Args:
         flipped: ``(N, steps + 1)`` from `pixel_flipping`.
     """
+    if not isinstance(flipped, Tensor) or flipped.ndim != 2:
+        raise InvalidInput("A perturbation curve must be a tensor (samples, steps + 1).")
     return (flipped[:, :1] - flipped).mean(1)
 
 
@@ -251,17 +267,19 @@ def infidelity(
         seed: of the perturbations.
         ids: which random stream each sample has (default: made from its values).
     """
-    whole(samples, 1, "Infidelity needs at least 1 sample")
-    whole(square, 1, "A square must have a side of at least 1")
+    whole_from(1).check(samples, "The number of perturbations")
+    whole_from(1).check(square, "The side of a square")
+    number_from(0).check(noise, "The noise")
     if perturbation not in PERTURBATIONS:
         raise InvalidParameter(
             f"There is no perturbation {perturbation!r}{suggestion(str(perturbation), PERTURBATIONS)}"
         )
+    asked = explained(check_model(model), output)
+    inputs, targets = prepared(asked, inputs, targets)
     maps = _finite(attributions, inputs)
     streams = _streams(inputs, ids, "infidelity", seed)
     filling = baseline_of(baseline, inputs, streams)
     own = streams.bits("perturbations", samples)
-    asked = explained(model, output)
 
     def perturbations(drawn: Streams, x: Tensor, low: Tensor) -> Tensor:
         """One perturbation I for each row."""
@@ -298,7 +316,7 @@ def infidelity(
                 table[1, some, part] = fall.reshape(ids.shape)
         return table.clone()
 
-    with _measured(model):
+    with _measured(model, inputs):
         predicted, fell = with_halving(compute, rows_within_budget(inputs[0]))
     if scaled:
         power = predicted.square().sum(1, keepdim=True)
@@ -343,17 +361,18 @@ def max_sensitivity(
         ids: which random stream each sample has (default: made from its values).
         **parameters: the method's own, and what else `explain` takes.
     """
-    whole(samples, 1, "Max-sensitivity needs at least 1 sample")
-    if not radius >= 0:
-        raise InvalidParameter(f"The radius must be at least 0, not {radius!r}.")
-    known = content_ids(inputs) if ids is None else ids.to(inputs.device)
+    whole_from(1).check(samples, "The number of moves")
+    number_from(0).check(radius, "The radius")
+    inputs, targets = prepared(check_model(model), inputs, targets)
+    known = check_ids(ids, inputs)
     streams = _streams(inputs, known, "sensitivity", seed)
 
     def maps(x: Tensor) -> Tensor:
         found = explain(model, x, targets, method, seed=seed, ids=known, **parameters)
         return found.to(torch.float64).flatten(1)
 
-    still = maps(inputs) if attributions is None else attributions.to(inputs.device, torch.float64).flatten(1)
+    given = None if attributions is None else check_maps(attributions, inputs)
+    still = maps(inputs) if given is None else given.to(torch.float64).flatten(1)
     size = still.norm(dim=1)
     farthest = torch.zeros(len(inputs), dtype=torch.float64, device=inputs.device)
     for draw in range(samples):

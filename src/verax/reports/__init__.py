@@ -114,9 +114,11 @@ def task_labels(tasks: Sequence[str]) -> list[str]:
 
 
 def number(value: float, low: float, high: float, digits: int = 3) -> str:
-    """A value with its interval; a dash where there is none."""
+    """A value with its interval, where it has one; a dash where there is no value."""
     if not math.isfinite(value):
         return "–"
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return f"{value:.{digits}f}"
     return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 

@@ -63,13 +63,15 @@ def verdict(board: pd.DataFrame | None, family: str, protocol: str) -> str:
     level = [str(name) for name in rest.loc[overlaps, "method"]]
     if len(level) > 3:
         level = [*level[:2], f"{len(level) - 2} others"]
-    if level:
+    if not np.isfinite(best["low"]):
+        text += "; one sample in a bucket is too few for an interval"
+    elif level:
         text += f"; its interval overlaps with that of {names(level)}"
     return text + "."
 
 
 def disagreements(boards: Boards, scores: pd.DataFrame, families: Mapping[str, str]) -> list[str]:
-    """Where the two protocols tell different stories."""
+    """Where the two protocols that know the truth tell different stories."""
     found = []
     for family in dict.fromkeys(families.values()):
         sound, published = boards.get(("sound", family)), boards.get(("published", family))

@@ -20,6 +20,8 @@ _EXCUSES = {
 
 
 def _percent(share: float) -> str:
+    if np.isnan(share):
+        return "–"
     if share < 1e-4:
         return "below 0.01 %"
     return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
@@ -62,6 +64,9 @@ def alarms(manifest: Mapping[str, Any]) -> list[str]:
         gaps = _gaps(manifest, entry["label"])
         excuse = _EXCUSES.get(entry.get("slack", ""))
         if gaps is not None and excuse is not None and not gaps[0] <= ALARM:
+            if np.isnan(gaps[0]):
+                found.append(f"{entry['label']}: half of its maps or more are not finite and have no total.")
+                continue
             gap = _percent(gaps[0])
             found.append(
                 f"{entry['label']}: half of its maps miss the promised total by {gap} or more; {excuse}."

@@ -21,11 +21,14 @@ LEVEL = 0.95
 
 
 def interval(replicates: Floats, axis: int = 0) -> tuple[Floats, Floats]:
-    """The central 95 % of bootstrap replicates."""
+    """The central 95 % of bootstrap replicates; NaN where none is defined, as with one sample."""
     tail = (1 - LEVEL) / 2
+    nothing = np.isnan(replicates).all(axis=axis)
+    # zeros stand in for what is undefined, because numpy would print a warning for each
+    filled = np.where(np.expand_dims(nothing, axis), 0.0, replicates)
     with np.errstate(invalid="ignore"):
-        low, high = np.nanquantile(replicates, [tail, 1 - tail], axis=axis)
-    return low, high
+        low, high = np.nanquantile(filled, [tail, 1 - tail], axis=axis)
+    return np.where(nothing, np.nan, low), np.where(nothing, np.nan, high)
 
 
 @dataclass(frozen=True)
