@@ -6,8 +6,8 @@ import torch
 import verax
 from verax.errors import InvalidParameter
 from verax.methods.base import METHODS
+from verax.networks import batches
 from verax.networks.inference import predictions
-from verax.networks.training import batches
 from verax.studies import plan as planning
 from verax.studies import spec as specs
 from verax.studies.execution import Bench, task_references, training_pictures
@@ -34,7 +34,7 @@ def test_references_are_the_first_training_pictures_and_drawn_once(own_store):
     task = found.subject.task
     drawn = found.settings(unit)["references"]
     assert found.settings(unit)["references"] is drawn
-    first, _ = next(batches(task, task.groups, 0, 1, 3, torch.device("cpu")))
+    first = next(batches.fresh(task, task.groups, 0, 1, 3, torch.device("cpu")))[0]
     assert torch.equal(drawn, first)
     assert not torch.equal(training_pictures(task, 3, 1, torch.device("cpu")), drawn)
 

@@ -11,6 +11,7 @@ from verax.engine.baselines import Baseline, baseline_of, check_references, nois
 from verax.engine.batching import accumulate, rows_within_budget
 from verax.engine.gradients import Points
 from verax.engine.multipliers import deeplift
+from verax.errors import InvalidParameter
 from verax.methods.base import builtin
 from verax.methods.limits import Limit, whole_from
 from verax.seeding import Streams

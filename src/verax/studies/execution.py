@@ -15,7 +15,7 @@ from verax.cases import Cases
 from verax.errors import InvalidParameter
 from verax.methods.completeness import completeness_error
 from verax.metrics.scoring import score
-from verax.networks import library
+from verax.networks import batches, library
 from verax.networks.certificates import certify
 from verax.networks.inference import predictions
 from verax.protocols import truth_of
@@ -174,18 +174,8 @@ def task_references(value: object) -> int | None:
 
 
 def training_pictures(task: TextBox, count: int, seed: int, device: torch.device) -> Tensor:
-    """The first `count` pictures that a network of this task and seed was trained on: ``(N, C, H, W)``."""
-    streams = task.streams(torch.arange(count, device=device), seed, "train")
-    labels = task.labels(torch.tensor(task.groups)).tolist()
-    table = [
-        [g for g, y in zip(task.groups, labels, strict=True) if y == label] for label in sorted(set(labels))
-    ]
-    longest = max(map(len, table))
-    padded = torch.tensor([row + row[:1] * (longest - len(row)) for row in table], device=device)
-    # a label first, then one of its buckets, as in training
-    label = streams.integers("label", len(table))
-    lengths = torch.tensor([len(row) for row in table], device=device)[label]
-    return task.render(task.layout(padded[label, streams.integers("bucket", lengths)], streams), streams)
+    """The first `count` pictures that a network of this task and seed is trained on: ``(N, C, H, W)``."""
+    return next(batches.fresh(task, task.groups, seed, 1, count, device))[0]
 
 
 def first_of_each(group: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import json
 import resource
 import sys
@@ -18,18 +17,16 @@ import jinja2
 import pandas as pd
 import torch
 
-from verax import progress, registry
+from verax import progress
 from verax.files import make_folder, write_atomically
 from verax.reports import png, svg
-from verax.reproductions.smerf import study
+from verax.reproductions.smerf import page, study
 from verax.reproductions.smerf.evidence import Evidence, kind
 from verax.reproductions.smerf.figures import tables
 from verax.reproductions.smerf.figures.catalogue import CATALOGUE, Entry
+from verax.reproductions.smerf.paper_methods import SHORT
 from verax.reproductions.smerf.study import Gathered, Options
 from verax.version import __version__
-
-PAGE = "verax.reproductions.smerf.page"
-"""The claims page, written by ``PAGE:write(folder, scores, ...)``, which gives file name -> path."""
 
 _TEMPLATE = Path(__file__).parent / "index.html.jinja"
 
@@ -117,19 +114,35 @@ def write_scores(gathered: Gathered, out: Path) -> None:
     table.to_parquet(out / "scores.parquet", compression="zstd", index=False)
 
 
-def claims_page(gathered: Gathered, out: Path) -> list[str]:
-    """Write the claims beside the figures, where that part is installed; gives the files to link to."""
-    if importlib.util.find_spec(PAGE) is None:
-        return []
+def claims_page(gathered: Gathered, options: Options, out: Path) -> list[str]:
+    """Write the claims beside the figures; gives the files to link to, none without a black background."""
     series = gathered.evidence.series
-    black = [one.scores for one in series if kind(one.background) == "black"]
+    black = [_named(one.scores) for one in series if kind(one.background) == "black"]
     if not black:
         return []
-    others = {kind(one.background): one.scores for one in series if kind(one.background) != "black"}
-    certificates = [c for run in gathered.runs for c in run.manifest.get("certificates", [])]
-    write = registry.load(f"{PAGE}:write")
-    found = write(out, pd.concat(black, ignore_index=True), backgrounds=others, certificates=certificates)
+    others = {kind(s.background): _named(s.scores) for s in series if kind(s.background) != "black"}
+    certificates = [
+        certificate | ({} if word == "black" else {"background": word})
+        for run in gathered.runs
+        for word in [kind(run.manifest["study"]["background"])]
+        for certificate in run.manifest.get("certificates", [])
+    ]
+    found = page.write(
+        out,
+        pd.concat(black, ignore_index=True),
+        backgrounds=others,
+        certificates=certificates,
+        renderer=options.renderer,
+    )
     return [str(name) for name in found]
+
+
+def _named(scores: pd.DataFrame) -> pd.DataFrame:
+    """Scores with the paper's names of its methods."""
+    names = {
+        label: SHORT.get(label, label).replace("ε", "eps") for label in scores["method"].astype(str).unique()
+    }
+    return scores.assign(method=scores["method"].astype(str).map(names))
 
 
 def write_index(
@@ -146,7 +159,7 @@ def write_index(
         {"network": c["network"], **c} for run in gathered.runs for c in run.manifest.get("certificates", [])
     ]
     failures = [failure for run in gathered.runs for failure in run.failures]
-    page = environment.from_string(_TEMPLATE.read_text()).render(
+    html = environment.from_string(_TEMPLATE.read_text()).render(
         options=asdict(options),
         pairs=options.pairs,
         drawn=[s for s in shown if not s.missing],
@@ -159,7 +172,7 @@ def write_index(
         version=__version__,
     )
     path = out / "index.html"
-    write_atomically(path, page.encode())
+    write_atomically(path, html.encode())
     return path
 
 
@@ -180,7 +193,7 @@ def reproduce(options: Options, out: Path) -> tuple[Path, Phases]:
         found = write_tables(gathered.evidence, out, options.samples)
         write_scores(gathered, out)
     with phases.phase("claims and page"):
-        links = claims_page(gathered, out)
+        links = claims_page(gathered, options, out)
         path = write_index(out, options, gathered, shown, found, links)
     units = [unit for run in gathered.runs for unit in run.manifest["units"]]
     parts = {
