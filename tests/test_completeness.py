@@ -18,6 +18,7 @@ EXACT = {
     "deeplift-rescale": {},
     "deeplift-reveal-cancel": {},
     "deep-shap": {"references": 3},
+    "deep-shap@published": {"references": 3},
     "kernel-shap": {"size": 3, "samples": 16},
     "shapley-sampling": {"size": 3, "permutations": 3},
     "exact-shapley": {"size": 3},

@@ -47,7 +47,10 @@ def reproduce(
     ] = None,
     backgrounds: Annotated[str, typer.Option(help="black,noise,folder:PATH,...")] = "black",
     seeds: Annotated[str, typer.Option(help="Training seeds: 0,1,2.")] = "0",
-    renderer: Annotated[str, typer.Option(help="sound or published.")] = "sound",
+    renderer: Annotated[
+        str | None,
+        typer.Option(help="sound or published (default: published, as the paper; sound where it is quick)."),
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
     store: Annotated[
         Path | None,
@@ -76,7 +79,7 @@ def reproduce(
         sound_references=4 if quick else usual.sound_references,
         certify=5 if quick else usual.certify,
         tested=20 if quick else usual.tested,
-        renderer=renderer,
+        renderer=renderer or ("sound" if quick else "published"),
         device=device,
         store=store,
         quiet=quiet,

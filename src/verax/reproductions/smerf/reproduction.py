@@ -79,6 +79,8 @@ def draw(evidence: Evidence, out: Path, quiet: bool = False) -> list[Shown]:
             if not missing:
                 assert entry.draw is not None
                 figure = entry.draw(evidence)
+                figure.draw_without_rendering()
+                figure.set_layout_engine("none")  # laid out once, not again for every format
                 vector = svg(figure)
                 write_atomically(out / "figures" / f"{entry.file}.svg", vector)
                 write_atomically(out / "figures" / f"{entry.file}.png", png(figure, 130))
