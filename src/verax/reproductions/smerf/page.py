@@ -231,11 +231,17 @@ def _compared(cell: dict[str, Any]) -> str:
 
 def fill(document: str | Path, run: str | Path) -> None:
     """Put the claims.md of a run folder between the markers of a Markdown document."""
-    path, source = Path(document), Path(run) / MARKDOWN
+    source = Path(run) / MARKDOWN
     if not source.is_file():
         raise MissingFile(f"{str(run)!r} has no {MARKDOWN}; write it with {COMMAND!r}.")
-    text = path.read_text()
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise InvalidInput(f"{str(path)!r} needs the markers {BEGIN} and {END}, once and in this order.")
-    before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-    write_atomically(path, f"{before}{BEGIN}\n{source.read_text()}{END}{after}".encode())
+    between(document, BEGIN, END, source.read_text())
+
+
+def between(document: str | Path, begin: str, end: str, text: str) -> None:
+    """Replace what stands between two markers of a document."""
+    path = Path(document)
+    old = path.read_text()
+    if old.count(begin) != 1 or old.count(end) != 1 or old.index(begin) > old.index(end):
+        raise InvalidInput(f"{str(path)!r} needs the markers {begin} and {end}, once and in this order.")
+    before, after = old.partition(begin)[0], old.partition(end)[2]
+    write_atomically(path, f"{before}{begin}\n{text}{end}{after}".encode())

@@ -177,7 +177,8 @@ def workflow(view: View) -> Figure:
                 _show(axes, view.cases.inputs[place])
                 _frames(axes, view.cases, place)
                 found = accuracy.loc[groups[column]]
-                axes.set_title(f"{groups[column]}: {found['scene']}", fontsize=6.6, pad=2)
+                scene = str(found["scene"]).replace(" + ", "+")  # three objects are as wide as the picture
+                axes.set_title(f"{groups[column]}: {scene}", fontsize=6, pad=2)
                 axes.set_xlabel(
                     f"right {found['accuracy']:.3f}\n[{found['low']:.3f}, {found['high']:.3f}]", fontsize=6.6
                 )
