@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from verax.networks.inference import device_of, undisturbed
+from verax.networks.losses import Loss
 from verax.tasks.textbox.task import TextBox
 
 ITERATIONS = 10
@@ -21,11 +22,9 @@ def pgd(
     *,
     step: float | None = None,
     iterations: int = ITERATIONS,
+    loss: Loss = F.cross_entropy,
 ) -> Tensor:
     """Pictures within `eps` of the given ones, and within [0, 1], on which the network does worse.
-
-    The adversary climbs the cross-entropy of the outputs. (The SMERF code climbs its clipped loss, which
-    is flat where the network is sure, so that such pictures stay as they are.)
 
     Args:
         model: gives ``(samples, classes)``.
@@ -35,6 +34,8 @@ def pgd(
         eps: largest change of a value (L-inf).
         step: change in one iteration; a third of `eps` by default, as in the paper (0.1 of 0.3).
         iterations: how many of them.
+        loss: what the adversary climbs. The clipped loss of the SMERF code is flat where the network is sure,
+            so that such pictures stay as they are: it makes a weak adversary.
     """
     stride = eps / 3 if step is None else step
     low, high = (pictures - eps).clamp(min=0), (pictures + eps).clamp(max=1)
@@ -42,7 +43,7 @@ def pgd(
     for _ in range(iterations):
         point = changed.detach().requires_grad_()
         with torch.enable_grad():
-            height = F.cross_entropy(model(point).float(), labels, reduction="sum")
+            height = loss(model(point).float(), labels)
         (slope,) = torch.autograd.grad(height, point)
         changed = torch.minimum(torch.maximum(point.detach() + stride * slope.sign(), low), high)
     return changed.detach()

@@ -125,7 +125,7 @@ class Stepper:
     def _attacked(self, pictures: Tensor, labels: Tensor, start: Tensor, eps: float) -> Tensor:
         """What an adversary makes of the pictures; it knows the network as it is used, without dropout."""
         self.model.eval()
-        worse = pgd(self.model, pictures, labels, start, eps)
+        worse = pgd(self.model, pictures, labels, start, eps, loss=find_loss(self.recipe.loss))
         self.model.train()
         return worse
 

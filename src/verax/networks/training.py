@@ -285,7 +285,8 @@ class _Job:
 
     def _plain(self, watch: Watcher) -> tuple[nn.Module, str]:
         """What training against an adversary starts from: a stored network, or one trained for it."""
-        for recipe in ("published", "fast"):
+        # the clipped loss has no gradient on networks that were not trained with it: nothing would be learned
+        for recipe in ("published",) if self.plan.loss == "clipped" else ("published", "fast"):
             name = Name(self.name.architecture, recipe)
             # the library stands above the trainer, so its name is resolved when it is needed
             path = registry.load("verax.networks.library:find")(self.task, str(name), self.seed)
