@@ -180,3 +180,28 @@ def test_adapters_agree_with_ours_where_peers_are_right():
     ]
     for theirs, ours in pairs:
         assert (theirs - ours).norm() < 1e-3 * ours.norm()
+
+
+def test_a_refusal_is_no_fault_and_is_said_once():
+    report = verax.check_method("attention-rollout")
+    assert not report.passed
+    assert len(report.checks) == 1
+    assert "could not be checked" in str(report)
+
+
+def test_a_method_that_raises_is_said_once():
+    def broken(model, inputs, targets):
+        raise ZeroDivisionError("oh")
+
+    report = verax.check_method(broken)
+    assert len(report.checks) == 1
+    assert "DOES NOT CONFORM" in str(report)
+
+
+def test_buffers_that_are_left_behind_are_noticed():
+    def careless(model, inputs, targets):
+        model.register_buffer("kept", inputs.detach().clone())
+        return inputs.clone()
+
+    failed = [check for check in verax.check_method(careless).checks if check.passed is False]
+    assert "left behind" in "".join(check.detail for check in failed)

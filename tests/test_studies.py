@@ -257,6 +257,20 @@ def test_a_method_that_fails_does_not_stop_the_others():
         METHODS.unregister("broken")
 
 
+def test_a_method_that_refuses_a_network_does_not_stop_the_others():
+    with pytest.warns(VeraxWarning, match="no attention"):
+        run = verax.run(SMALL, quiet=True, methods=["attention-rollout", "gradient"])
+    assert {failure["method"] for failure in run.failures} == {"attention-rollout"}
+    assert "gradient" in set(run.scores["method"])
+
+
+def test_intervals_stay_within_what_a_score_can_be():
+    run = verax.run(SMALL, quiet=True, samples=2, methods=["gradient"])
+    board = run.leaderboard(metric="background-share")
+    assert board["low"].min() >= 0
+    assert board["high"].max() <= 1
+
+
 @pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
 def test_degenerate_maps_are_results(value):
     def flat(model, inputs, targets):

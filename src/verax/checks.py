@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from verax.cases import Role, Truth
-from verax.errors import VeraxError
+from verax.errors import InvalidInput, UnsupportedOperation, VeraxError
 from verax.methods.base import Function, Method
 from verax.methods.explaining import as_method, explain
 
@@ -47,12 +47,15 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed."""
-        return all(check.passed is not False for check in self.checks)
+        """Whether no check failed and some were made."""
+        found = [check.passed for check in self.checks]
+        return True in found and False not in found
 
     def __str__(self) -> str:
         marks = {True: "pass", False: "FAIL", None: "n/a "}
-        lines = [f"{self.subject}: {'conforms' if self.passed else 'DOES NOT CONFORM'}"]
+        failed = any(check.passed is False for check in self.checks)
+        verdict = "conforms" if self.passed else "DOES NOT CONFORM" if failed else "could not be checked"
+        lines = [f"{self.subject}: {verdict}"]
         lines += [f"  {marks[c.passed]}  {c.name}{': ' + c.detail if c.detail else ''}" for c in self.checks]
         return "\n".join(lines)
 
@@ -116,6 +119,8 @@ def _compare(name: str, a: Tensor, b: Tensor) -> Check:
 def _guarded(name: str, test: Callable[[], Check]) -> Check:
     try:
         return test()
+    except (UnsupportedOperation, InvalidInput) as error:  # a refusal is no fault
+        return Check(name, None, str(error))
     except VeraxError as error:
         return Check(name, False, str(error))
     except Exception as error:  # a third party's code may raise anything; that is a finding, not a crash
@@ -125,7 +130,11 @@ def _guarded(name: str, test: Callable[[], Check]) -> Check:
 def check_method(method: str | Method | Function, **parameters: Any) -> Report:
     """Run all checks on a method: a name, or any callable ``(model, inputs, targets) -> attributions``."""
     chosen = as_method(method)
-    checks = [_guarded(name, test) for name, test in _method_tests(chosen, parameters)]
+    checks: list[Check] = []
+    for name, test in _method_tests(chosen, parameters):
+        checks.append(_guarded(name, test))
+        if len(checks) == 1 and not checks[0].passed:  # the others would say the same again
+            break
     return Report(chosen.name, tuple(checks))
 
 
@@ -173,7 +182,10 @@ def _untouched(chosen: Method, parameters: dict[str, Any], inputs: Tensor, targe
     faults = []
     if not torch.equal(x, inputs):
         faults.append("the inputs were changed")
-    if any(not torch.equal(before[key], value) for key, value in model.state_dict().items()):
+    after = model.state_dict()
+    if after.keys() != before.keys():
+        faults.append("weights or buffers were left behind")
+    elif any(not torch.equal(before[key], value) for key, value in after.items()):
         faults.append("weights were changed")
     if any(module.training for module in model.modules()):
         faults.append("the mode was changed")

@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 the answer is no (a certificate or a method failed); 2 bad
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import typer
@@ -48,6 +49,8 @@ def _main(
 
 def main() -> None:
     """Run the command line; errors that verax raises on purpose become one sentence and exit code 2."""
+    if hasattr(signal, "SIGPIPE"):  # `verax list methods | head` ends as other programs do, not as a failure
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         app()
     except VeraxError as error:

@@ -22,7 +22,15 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from verax import devices, progress, tasks
-from verax.errors import Interrupted, InvalidParameter, MethodFailed, OutputError, VeraxWarning
+from verax.errors import (
+    Interrupted,
+    InvalidInput,
+    InvalidParameter,
+    MethodFailed,
+    OutputError,
+    UnsupportedOperation,
+    VeraxWarning,
+)
 from verax.files import make_folder, store_folder, unless_empty, write_atomically
 from verax.methods.base import METHODS, Function, Method, method
 from verax.metrics.scoring import metric_names
@@ -190,7 +198,9 @@ def _compute(
                         bench = Bench(unit.subject, plan.study, device)
                     try:
                         result = bench.compute(unit)
-                    except MethodFailed as error:
+                    except (MethodFailed, UnsupportedOperation, InvalidInput) as error:
+                        if unit.method is None:
+                            raise
                         failures.append({"unit": unit.name, "method": unit.label, "reason": str(error)})
                     else:
                         if unit.method is None or unit.method.version is not None:

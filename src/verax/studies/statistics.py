@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from verax import seeding
+from verax.metrics import METRICS
 
 Floats = NDArray[np.float64]
 REPLICATES = 1000
@@ -83,6 +84,7 @@ def bucket_means(
         generator = np.random.default_rng(seeding.key("bootstrap", seed, *labels) & 0xFFFFFFFFFFFFFFFF)
         return np.asarray(generator.multinomial(n, np.full(n, 1 / n), size=replicates) / n)
 
+    bounds = _bounds(scores)
     rows, points, draws, counts = [], [], [], []
     for task, of_task in scores.groupby("task", sort=False, observed=True):
         runs = list(of_task.groupby(["network", "seed"], sort=False, observed=True))
@@ -110,6 +112,7 @@ def bucket_means(
                     mean = means[-1] + (mean - means[-1]) * np.sqrt(
                         np.float64(len(values)) / (len(values) - 1)
                     )
+                    mean = np.clip(mean, *bounds)  # what is widened must stay a possible score
                 usable = share > 0
                 total += run_weights[:, position, None] * np.where(usable, mean, 0.0)
                 weight += run_weights[:, position, None] * usable
@@ -127,6 +130,13 @@ def bucket_means(
         np.stack(draws, 1) if draws else np.zeros((replicates, *shape)),
         np.array(counts, dtype=np.int64).reshape(len(rows), len(methods)),
     )
+
+
+def _bounds(scores: pd.DataFrame) -> tuple[float, float]:
+    """What the scores of a metric can be; anything where the table does not name one that is known."""
+    names = scores["metric"].astype(str).unique() if "metric" in scores else []
+    known = len(names) == 1 and names[0] in METRICS
+    return METRICS.get(names[0]).bounds if known else (-np.inf, np.inf)
 
 
 def _mean(values: Floats) -> Floats:
