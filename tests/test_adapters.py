@@ -342,3 +342,9 @@ def test_a_missing_package_gives_the_command(peer, monkeypatch):
     adapter = getattr(adapters, peer.replace("-", "_"))
     with pytest.raises(MissingExtra, match=rf"^'{peer}' is not installed; .*'verax\[compare\]'$"):
         adapter("Anything")
+
+
+@pytest.mark.parametrize("name", ["NoiseTunnel", "LayerActivation", "NeuronGradient"])
+def test_classes_without_maps_of_the_input_are_refused(name):
+    with pytest.raises(UnknownName, match="no map of the input"):
+        verax.methods.METHODS.get(f"captum:{name}")

@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import inspect
 import io
+import warnings
 from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
@@ -57,9 +58,16 @@ def _find(package: Any, peer: str, name: str) -> Any:
 
 
 def _method(peer: str, name: str, function: Any, version: str) -> Method:
+    def quiet(*given: Any, **parameters: Any) -> Tensor:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what a peer has to say of its hooks is not what was asked
+            maps: Tensor = function(*given, **parameters)
+        return maps
+
+    quiet.__doc__ = function.__doc__
     return Method(
         f"{peer}:{name}",
-        function,
+        quiet,
         family="peers",
         paper=f"{peer} {version}",
         version=f"{peer} {version}",
@@ -99,7 +107,10 @@ def captum(name: str) -> Method:
     """A class of ``captum.attr``; the target is the explained class."""
     package, version = _package("captum.attr", "captum")
     cls = _find(package, "captum", name)
-    extra = {"GuidedGradCam": True, "LayerGradCam": True}
+    extra = ("GuidedGradCam", "LayerGradCam")
+    inner = name.startswith(("Layer", "Neuron", "Internal")) and name not in extra
+    if inner or not issubclass(cls, package.Attribution) or name == "NoiseTunnel":
+        raise UnknownName(f"{name!r} of captum gives no map of the input by itself; choose another class.")
 
     def function(model: nn.Module, inputs: Tensor, targets: Tensor, **parameters: Any) -> Tensor:
         whole = _Columns(model)
