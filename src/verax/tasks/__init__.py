@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from verax.errors import InvalidParameter
 from verax.registry import Registry
 from verax.tasks import worlds
 from verax.tasks.base import Task
+from verax.tasks.blocks import BlockDigits
+from verax.tasks.manipulations import MANIPULATIONS
+from verax.tasks.spurious import Spurious
 from verax.tasks.textbox import Reasoning, TextBox
 from verax.tasks.textbox.settings import SETTINGS
 
@@ -29,6 +33,22 @@ class _Ruled:
         return TextBox(self.name, self.reasoning, self.family, **options)
 
 
+class _Built:
+    """A task class of its own, built with the options that are asked for."""
+
+    def __init__(self, name: str, make: Callable[..., Task], *allowed: str, **settings: Any) -> None:
+        self.name, self.make, self.allowed, self.settings = name, make, allowed, settings
+
+    def __call__(self, **options: Any) -> Task:
+        if options.pop("renderer", "sound") != "sound":
+            raise InvalidParameter(f"{self.name} is drawn by the renderer 'sound' only.")
+        for option in options:
+            if option not in self.allowed:
+                have = " and ".join(self.allowed)
+                raise InvalidParameter(f"{self.name} has the options {have}, not {option!r}.")
+        return self.make(self.name, **self.settings, **options)
+
+
 class _Own:
     """A task object that somebody made."""
 
@@ -46,6 +66,11 @@ for _name, (_family, _rules) in SETTINGS.items():
     TASKS.register(f"textbox/{_name}", _Ruled(f"textbox/{_name}", _family, Reasoning.parse(_rules)))
 for _name in worlds.WORLDS:
     TASKS.register(f"worlds/{_name}", _Ruled(f"worlds/{_name}", "worlds", worlds.reasoning(_name)))
+TASKS.register("worlds/block-digits", _Built("worlds/block-digits", BlockDigits, "source", "background"))
+for _name in MANIPULATIONS:
+    _full = f"worlds/spurious-{_name}"
+    _made = _Built(_full, Spurious.graded, "reliance", "strength", "background", manipulation=_name)
+    TASKS.register(_full, _made)
 
 
 def is_builtin(name: str) -> bool:
@@ -71,7 +96,9 @@ def task(name: str | Task, **options: Any) -> Task:
     Args:
         name: such as ``"textbox/complex-cr1"`` or ``"worlds/xor"``; ``verax list tasks`` shows all.
         **options: for TextBox, ``renderer`` (``"sound"``, ``"published"``) and ``background``
-            (``"black"``, ``"noise"``, ``"noise:0-99"``, ``"texture"``, ``"folder:PATH"``).
+            (``"black"``, ``"noise"``, ``"noise:0-99"``, ``"texture"``, ``"folder:PATH"``);
+            for ``worlds/block-digits``, ``source`` and ``background``; for ``worlds/spurious-...``,
+            ``reliance``, ``strength`` and ``background``.
     """
     if not isinstance(name, str):
         if options:
