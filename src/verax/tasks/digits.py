@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -48,7 +49,10 @@ class Digits:
 
 def _idx(path: Path) -> NDArray[np.uint8]:
     """An idx file of bytes, packed or not."""
-    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (EOFError, OSError, zlib.error) as error:
+        raise MissingFile(f"The file {str(path)!r} cannot be unpacked.") from error
     dimensions = data[3] if len(data) > 4 and data[:3] == b"\0\0\x08" else 0
     shape = [int.from_bytes(data[4 + 4 * i : 8 + 4 * i], "big") for i in range(dimensions)]
     if not dimensions or len(data) != 4 + 4 * dimensions + int(np.prod(shape)):
