@@ -99,8 +99,8 @@ class Manipulation:
 
 
 MANIPULATIONS = {
-    "blur": Manipulation(_blur, _distance() > 28, "blurred outside a circle of 28 pixels"),
-    "brightness": Manipulation(_darker, _distance() < 14, "darker within a circle of 14 pixels"),
+    "blur": Manipulation(_blur, _distance() > 28, "blurred outside a circle of radius 28"),
+    "brightness": Manipulation(_darker, _distance() < 14, "darker within a circle of radius 14"),
     "hue": Manipulation(_hue, _rectangle(18, 46), "hue turned in rows 18 to 45"),
     "noise": Manipulation(_speckle, _rectangle(28, 36), "white specks in rows 28 to 35"),
     "watermark": Manipulation(_watermark, _rectangle(57, 62, 6, 56), "a watermark near the lower edge"),
