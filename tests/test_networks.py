@@ -11,7 +11,7 @@ import verax
 from verax.errors import InvalidParameter, MissingFile, UnknownName, WeightsError
 from verax.networks import NETWORKS, library
 from verax.networks.batches import fresh
-from verax.networks.certificates import Thresholds, edits, wilson
+from verax.networks.certificates import Thresholds, wilson
 from verax.networks.inference import predictions
 from verax.networks.recipes import RECIPES, Recipe
 from verax.networks.training import initialise, train
@@ -135,18 +135,19 @@ def test_interventions_change_one_object_and_nothing_else():
     before = task.render(layout, streams)
     masks = task.renderer.masks(layout, task.world)
     names = set()
-    for edit in edits(task, layout, streams):
-        names.add((task.world.names[edit.index], edit.name))
+    for edit in task.edits(layout, streams):
+        names.add((edit.object, edit.name))
+        index = task.world.names.index(edit.object)
         after = task.render(edit.layout, streams[edit.rows])
         new = task.renderer.masks(edit.layout, task.world)
-        touched = masks[edit.rows, edit.index] | new[:, edit.index]
+        touched = masks[edit.rows, index] | new[:, index]
         changed = (after != before[edit.rows]).any(1)
         assert changed.flatten(1).any(1).all()
         assert not (changed & ~touched).any()
-        others = [k for k in range(3) if k != edit.index]
+        others = [k for k in range(3) if k != index]
         assert torch.equal(masks[edit.rows][:, others], new[:, others])
         if edit.name == "remove":
-            assert not new[:, edit.index].any()
+            assert not new[:, index].any()
         if edit.name == "move":
             assert torch.equal(edit.layout.states, layout.states[edit.rows])
         grown = torch.nn.functional.max_pool2d(new.float(), 3, 1, 1) > 0
@@ -298,7 +299,7 @@ def test_published_edits_obey_the_published_rules():
     task = verax.task("textbox/complex-fr", renderer="published")
     groups = torch.tensor([11, 12]).repeat_interleave(300)
     streams = task.streams(groups * 10**9 + torch.arange(len(groups)), 0, "certificate")
-    for edit in edits(task, task.layout(groups, streams), streams):
+    for edit in task.edits(task.layout(groups, streams), streams):
         box1, box2, text = (edit.layout.positions[:, k] for k in range(3))
         here = edit.layout.present
         apart = ((box2 - box1) ** 2).sum(1) > 300

@@ -15,24 +15,27 @@ from verax.progress import bar as progress_bar
 
 if TYPE_CHECKING:
     from verax.networks.certificates import Certificate
-    from verax.tasks.textbox import TextBox
+    from verax.tasks.base import Trainable
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
 Network = Annotated[
     str,
     typer.Option(help="Architecture (verax list networks); @RECIPE says how it is trained; wired is built."),
 ]
-Renderer = Annotated[str, typer.Option(help="sound or published.")]
-Background = Annotated[str, typer.Option(help="black, noise, noise:LOW-HIGH, texture or folder:PATH.")]
+Renderer = Annotated[str | None, typer.Option(help="sound (default) or published.")]
+Background = Annotated[
+    str | None, typer.Option(help="black (default), noise, noise:LOW-HIGH, texture or folder:PATH.")
+]
 
 
-def _textbox(name: str, renderer: str, background: str) -> TextBox:
+def _world(name: str, renderer: str | None, background: str | None) -> Trainable:
     from verax.tasks import task
-    from verax.tasks.textbox import TextBox
+    from verax.tasks.base import Trainable
 
-    found = task(name, renderer=renderer, background=background)
-    if not isinstance(found, TextBox):
-        raise InvalidParameter(f"Networks can be trained and certified for TextBox tasks only, not {name!r}.")
+    options = {"renderer": renderer, "background": background}
+    found = task(name, **{option: value for option, value in options.items() if value is not None})
+    if not isinstance(found, Trainable):
+        raise InvalidParameter(f"No networks can be trained and certified for {name!r}.")
     return found
 
 
@@ -48,15 +51,15 @@ def train(
     early_stop: Annotated[
         bool, typer.Option(help="Stop once the network is certified with a margin.")
     ] = True,
-    renderer: Renderer = "sound",
-    background: Background = "black",
+    renderer: Renderer = None,
+    background: Background = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the weights (default: the store).")] = None,
 ) -> None:
     """Train a network on fresh scenes, certify it and store it with its record."""
     from verax.networks import library, names, training
 
     names.parse(network if recipe is None or "@" in network else f"{network}@{recipe}")
-    worlds = [_textbox(name, renderer, background) for name in tasks]
+    worlds = [_world(name, renderer, background) for name in tasks]
     failed = False
     for world in worlds:
         done = training.train(world, network, seed=seed, recipe=recipe, device=device, early_stop=early_stop)
@@ -78,15 +81,15 @@ def certify(
     ] = None,
     samples: Annotated[int, typer.Option(min=1, help="Fresh scenes in each bucket.")] = 200,
     device: Device = "auto",
-    renderer: Renderer = "sound",
-    background: Background = "black",
+    renderer: Renderer = None,
+    background: Background = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Prove, on fresh scenes and by interventions, that a network follows the reasoning of a task."""
     from verax import devices
     from verax.networks import certificates, library, names
 
-    world = _textbox(task, renderer, background)
+    world = _world(task, renderer, background)
     network = str(names.parse(network).on(world))
     where = devices.resolve(device)
     if weights is None:

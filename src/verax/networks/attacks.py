@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from verax.networks.inference import device_of, undisturbed
 from verax.networks.losses import Loss
-from verax.tasks.textbox.task import TextBox
+from verax.tasks.base import Trainable
 
 ITERATIONS = 10
 
@@ -50,7 +50,7 @@ def pgd(
 
 
 def robust_accuracy(
-    model: nn.Module, task: TextBox, eps: float, *, n: int = 50, seed: int = 0, batch_size: int = 512
+    model: nn.Module, task: Trainable, eps: float, *, n: int = 50, seed: int = 0, batch_size: int = 512
 ) -> float:
     """The share of `n` fresh cases of each bucket that the network still gets right under attack."""
     device = device_of(model)

@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from verax import seeding
 from verax.seeding import Streams
-from verax.tasks.textbox.renderers import Layout
-from verax.tasks.textbox.task import TextBox
+from verax.tasks.base import Trainable
 
 _CHUNK = 64  # steps whose layouts are drawn together: placement is a loop, and small loops are slow on a GPU
 _RENDERED = 8192  # pictures drawn at once on a GPU: it waits for launches, not for arithmetic
 
 
-def _by_label(task: TextBox, groups: Sequence[int]) -> list[list[int]]:
+def _by_label(task: Trainable, groups: Sequence[int]) -> list[list[int]]:
     """The buckets of each label."""
     labels = task.labels(torch.tensor(groups)).tolist()
     return [[g for g, y in zip(groups, labels, strict=True) if y == label] for label in sorted(set(labels))]
 
 
-def _buckets(task: TextBox, groups: Sequence[int], streams: Streams) -> Tensor:
+def _buckets(task: Trainable, groups: Sequence[int], streams: Streams) -> Tensor:
     """A bucket for each stream: a label first, then one of its buckets."""
     table = _by_label(task, groups)
     width = max(map(len, table))
@@ -42,10 +42,10 @@ def _buckets(task: TextBox, groups: Sequence[int], streams: Streams) -> Tensor:
 class Pool:
     """Laid-out scenes with their labels; pictures are drawn when they are needed."""
 
-    task: TextBox
+    task: Trainable
     groups: Tensor
     streams: Streams
-    layout: Layout
+    layout: Any
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -71,7 +71,7 @@ class Pool:
 
 
 def fresh(
-    task: TextBox, groups: Sequence[int], seed: int, steps: int, batch: int, device: torch.device
+    task: Trainable, groups: Sequence[int], seed: int, steps: int, batch: int, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor, Streams]]:
     """`steps` batches of pictures that are never seen again."""
     for first in range(0, steps, _CHUNK):
@@ -79,12 +79,12 @@ def fresh(
         ids = torch.arange(first * batch, first * batch + count, device=device)
         streams = task.streams(ids, seed, "train")
         buckets = _buckets(task, groups, streams)
-        pool = Pool(task, buckets, streams, task.layout(buckets, streams))
+        pool = Pool(task, buckets, streams, task.lessons(buckets, streams))
         yield from pool.batches(torch.arange(count, device=device), batch)
 
 
 def fixed(
-    task: TextBox,
+    task: Trainable,
     groups: Sequence[int],
     seed: int,
     scenes: int,
@@ -112,7 +112,7 @@ def fixed(
     buckets = numbers.repeat_interleave(counts)
     index = torch.arange(len(buckets), device=device) - (counts.cumsum(0) - counts).repeat_interleave(counts)
     streams = task.streams(buckets * 10**9 + index, seed, f"{purpose}-set")
-    return Pool(task, buckets, streams, task.layout(buckets, streams))
+    return Pool(task, buckets, streams, task.lessons(buckets, streams))
 
 
 def shuffled(count: int, seed: int, epoch: int, device: torch.device) -> Tensor:

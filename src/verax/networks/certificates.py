@@ -8,8 +8,8 @@ while everything else stays as it is, and the prediction has to follow the reaso
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,7 @@ from torch import Tensor, nn
 
 from verax.errors import InvalidInput, InvalidParameter
 from verax.networks.inference import device_of, predictions
-from verax.seeding import Streams
-from verax.tasks.base import Task
-from verax.tasks.textbox.renderers import Layout
-from verax.tasks.textbox.task import TextBox
+from verax.tasks.base import Task, Trainable
 
 ACCURACY = 0.99
 FOLLOW = 0.97
@@ -116,44 +113,6 @@ class Certificate:
         )
 
 
-@dataclass(frozen=True)
-class Edit:
-    """One change made to one object in a batch of scenes; `rows` are the scenes it applies to."""
-
-    name: str
-    index: int
-    rows: Tensor
-    layout: Layout
-
-
-def edits(task: TextBox, layout: Layout, streams: Streams) -> Iterator[Edit]:
-    """Every way to change one object of each scene: remove, move, swap (another look) or add it."""
-    for index, kind in enumerate(task.world.kinds):
-        here = layout.present[:, index]
-        free = torch.zeros_like(layout.present)
-        free[:, index] = True
-        for look in range(1, len(kind.states)):
-            for name, mask in (("swap", here & (layout.states[:, index] != look)), ("add", ~here)):
-                rows = mask.nonzero()[:, 0]
-                if len(rows) == 0:
-                    continue
-                states = layout.states[rows].clone()
-                states[:, index] = look
-                changed = replace(layout[rows], states=states)
-                if name == "add":
-                    label = f"add/{kind.name}"
-                    changed = task.renderer.replace(streams[rows], changed, free[rows], task.world, label)
-                yield Edit(name if kind.plain_object else f"{name} {kind.states[look]}", index, rows, changed)
-        rows = here.nonzero()[:, 0]
-        if len(rows):
-            states = layout.states[rows].clone()
-            states[:, index] = 0
-            yield Edit("remove", index, rows, replace(layout[rows], states=states))
-            label = f"move/{kind.name}"
-            moved = task.renderer.replace(streams[rows], layout[rows], free[rows], task.world, label)
-            yield Edit("move", index, rows, moved)
-
-
 def _count(frame: pd.DataFrame, by: list[str], hit: str, rate: str) -> pd.DataFrame:
     table = frame.groupby(by, sort=False)["hit"].agg(["size", "sum"]).reset_index()
     table = table.rename(columns={"size": "n", "sum": hit})
@@ -178,10 +137,11 @@ def certify(
 
     Args:
         model: gives ``(samples, classes)``.
-        task: a TextBox task or its name.
+        task: a task or its name.
         n: fresh scenes in each bucket; every applicable edit is made to each of them.
         seed: seed of those scenes; they are separate from training and from `Task.cases`.
-        thresholds: what must be reached (default 0.99 in the worst bucket, 0.97 in the worst intervention).
+        thresholds: what must be reached (default: what the task asks for; TextBox 0.99 in the
+            worst bucket and 0.97 in the worst intervention).
         batch_size: changes speed and memory, never the result.
         watch: called with the edits that are done and their number, for progress bars.
     """
@@ -189,7 +149,7 @@ def certify(
         from verax.tasks import task as lookup
 
         task = lookup(task)
-    if not isinstance(task, TextBox):
+    if not isinstance(task, Trainable):
         raise InvalidInput(f"There is no certificate for tasks like {task.name!r}.")
     if not isinstance(n, int) or isinstance(n, bool) or n < 1:
         raise InvalidParameter(f"n must be a whole number from 1, not {n!r}.")
@@ -199,7 +159,7 @@ def certify(
     streams = task.streams(ids, seed, "certificate")
     layout = task.layout(groups, streams)
 
-    def right(changed: Layout, rows: Tensor, labels: Tensor) -> Tensor:
+    def right(changed: Any, rows: Tensor, labels: Tensor) -> Tensor:
         return predictions(model, task.render(changed, streams[rows]), batch_size) == labels
 
     everything = torch.arange(len(groups), device=device)
@@ -212,10 +172,10 @@ def certify(
     accuracy["label"] = task.labels(torch.tensor(task.groups)).tolist()
 
     parts, left_out = [], 0
-    kinds_of_edit = sum(2 * len(kind.looks) + 2 for kind in task.world.kinds)
-    for done, edit in enumerate(edits(task, layout, streams), 1):
+    changes = list(task.edits(layout, streams))
+    for done, edit in enumerate(changes, 1):
         if watch is not None:
-            watch(done, kinds_of_edit)
+            watch(done, len(changes))
         labels = task.labels(task.group_of(edit.layout.states))
         known = labels >= 0
         left_out += int((~known).sum())
@@ -227,7 +187,7 @@ def certify(
             pd.DataFrame(
                 {
                     "group": groups[rows].cpu(),
-                    "object": task.world.names[edit.index],
+                    "object": edit.object,
                     "edit": edit.name,
                     "hit": hit.cpu(),
                 }
@@ -241,6 +201,6 @@ def certify(
         accuracy=accuracy[ACCURACY_COLUMNS],
         interventions=interventions[FOLLOW_COLUMNS],
         left_out=left_out,
-        thresholds=thresholds or Thresholds(),
+        thresholds=thresholds or Thresholds(*task.limits),
         seed=seed,
     )

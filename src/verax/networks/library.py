@@ -28,13 +28,13 @@ from verax.networks.names import Name
 from verax.networks.training import Trained, initialise
 from verax.networks.wired import WIRED, wire
 from verax.tasks import is_builtin
-from verax.tasks.textbox.task import TextBox
+from verax.tasks.base import Trainable
 from verax.version import __version__
 
 SHIPPED = Path(__file__).parent / "shipped"
 
 
-def _stem(task: TextBox, name: Name, seed: int) -> str:
+def _stem(task: Trainable, name: Name, seed: int) -> str:
     """File name of a stored network; says all that its weights depend on (without a recipe: `fast`)."""
     safe = re.sub(r"[^A-Za-z0-9.-]+", "-", task.name).strip("-.")
     parts = [safe, str(name.on(task)), f"seed{seed}"]
@@ -63,7 +63,7 @@ def command(trained: Trained) -> str:
     return words + _options(trained.task)
 
 
-def _options(task: TextBox) -> str:
+def _options(task: Trainable) -> str:
     """The options of a command that name the renderer and the background of a task."""
     words = "" if task.renderer.name == "sound" else f" --renderer {task.renderer.name}"
     return words + ("" if task.background.spec == "black" else f" --background {task.background.spec}")
@@ -147,7 +147,7 @@ def load(path: Path, network: str, classes: int, *, check: bool = True) -> nn.Mo
     return model.to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload, no-any-return]
 
 
-def check_fit(task: TextBox, path: Path) -> None:
+def check_fit(task: Trainable, path: Path) -> None:
     """Refuse a network that was trained for another reasoning under the same name."""
     known = record(path)
     if known.get("reasoning", str(task.reasoning)) != str(task.reasoning):
@@ -157,7 +157,7 @@ def check_fit(task: TextBox, path: Path) -> None:
         )
 
 
-def find(task: TextBox, network: str, seed: int, store: Path | None = None) -> Path | None:
+def find(task: Trainable, network: str, seed: int, store: Path | None = None) -> Path | None:
     """Where the weights of a network are: trained by the user, or shipped."""
     stem = _stem(task, names.parse(network), seed)
     for folder in ((store or store_folder()) / "networks", SHIPPED):
@@ -167,7 +167,7 @@ def find(task: TextBox, network: str, seed: int, store: Path | None = None) -> P
     return None
 
 
-def require(task: TextBox, name: str, seed: int, store: Path | None = None) -> Path:
+def require(task: Trainable, name: str, seed: int, store: Path | None = None) -> Path:
     """Where the weights of a network are, or one sentence that says how to get them."""
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise InvalidParameter(f"A seed is a whole number from 0, not {seed!r}.")
@@ -185,7 +185,7 @@ def require(task: TextBox, name: str, seed: int, store: Path | None = None) -> P
     return path
 
 
-def network(task: TextBox, name: str = "cnn4", seed: int = 0, store: Path | None = None) -> nn.Module:
+def network(task: Trainable, name: str = "cnn4", seed: int = 0, store: Path | None = None) -> nn.Module:
     """The stored network of a task, or the wired one, in eval mode.
 
     Args:
@@ -200,7 +200,7 @@ def network(task: TextBox, name: str = "cnn4", seed: int = 0, store: Path | None
     return load(require(task, str(found), seed, store), found.architecture, task.classes)
 
 
-def sha256(task: TextBox, name: str, path: Path | None) -> str:
+def sha256(task: Trainable, name: str, path: Path | None) -> str:
     """What names the weights of a network in hashes: of its file, or, where it has none, of the weights."""
     return weights_hash(wire(task)) if path is None else str(record(path)["sha256"])
 

@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass, replace
 
 from verax.errors import InvalidParameter, suggestion
-from verax.tasks.textbox.task import TextBox
+from verax.tasks.base import Trainable
 
 FAST, OWN = "fast", "own"
 
@@ -114,7 +114,7 @@ def _strength(text: str) -> float:
     return eps
 
 
-def fitted(name: str, architecture: str, task: TextBox) -> Recipe:
+def fitted(name: str, architecture: str, task: Trainable) -> Recipe:
     """The recipe called `name` with the sizes, rates and limits that it has for a task and architecture."""
     recipe = find_recipe(name)
     if name == FAST:

@@ -22,7 +22,7 @@ from verax.networks.names import Name
 from verax.networks.recipes import OWN, RECIPES, Recipe, find_recipe, fitted
 from verax.networks.steps import Stepper
 from verax.seeding import Streams
-from verax.tasks.textbox.task import TextBox
+from verax.tasks.base import Trainable
 
 __all__ = ["RECIPES", "Progress", "Recipe", "Trained", "Try", "find_recipe", "initialise", "train"]
 
@@ -75,7 +75,7 @@ def initialise(name: str, classes: int, seed: int, attempt: int = 0) -> nn.Modul
         return NETWORKS.get(name)(classes)
 
 
-def check_canvas(name: str, task: TextBox) -> None:
+def check_canvas(name: str, task: Trainable) -> None:
     """Refuse an architecture that cannot see the pictures of a task."""
     with torch.device("meta"):
         model = NETWORKS.get(name)(task.classes).eval()
@@ -95,7 +95,7 @@ def _at_once(device: torch.device) -> int:
 
 
 def _worst_bucket(
-    model: nn.Module, task: TextBox, groups: Sequence[int], seed: int, device: torch.device
+    model: nn.Module, task: Trainable, groups: Sequence[int], seed: int, device: torch.device
 ) -> float:
     cases = task.cases(list(groups), n=_EVALUATED, seed=seeding.key("validate", seed), device=device)
     right = (predictions(model, cases.inputs, _at_once(device)) == cases.targets).double()
@@ -131,7 +131,7 @@ class Trained:
     """
 
     model: nn.Module
-    task: TextBox
+    task: Trainable
     network: str
     seed: int
     recipe: str
@@ -159,7 +159,7 @@ class Trained:
 
 
 def train(
-    task: TextBox,
+    task: Trainable,
     network: str = "cnn4",
     *,
     seed: int = 0,
@@ -216,7 +216,7 @@ def train(
 class _Job:
     """Everything that a training is decided by."""
 
-    task: TextBox
+    task: Trainable
     name: Name
     seed: int
     plan: Recipe
@@ -386,9 +386,9 @@ def _seeded(device: torch.device, seed: int, attempt: int) -> Iterator[None]:
         yield
 
 
-def _good_enough(model: nn.Module, task: TextBox, worst: float, seed: int, *, whole: bool) -> bool:
+def _good_enough(model: nn.Module, task: Trainable, worst: float, seed: int, *, whole: bool) -> bool:
     """Whether training may stop: with half of the permitted errors, so that it holds on other samples."""
-    strict = Thresholds(accuracy=0.995, follow=0.985)
+    strict = Thresholds(*((1 + limit) / 2 for limit in task.limits))
     if worst < strict.accuracy:
         return False
     if not whole:

@@ -25,6 +25,7 @@ from torch import nn
 
 from verax.errors import InvalidParameter
 from verax.networks.templates import Detector, detectors
+from verax.tasks.base import Trainable
 from verax.tasks.textbox.reasoning import Reasoning
 from verax.tasks.textbox.scenes import ABSENT
 from verax.tasks.textbox.task import TextBox
@@ -125,7 +126,7 @@ def _logic(reasoning: Reasoning, found: tuple[Detector, ...], classes: int) -> t
     return ask, answer
 
 
-def wire(task: TextBox | Reasoning) -> nn.Module:
+def wire(task: Trainable | Reasoning) -> nn.Module:
     """A network that follows a reasoning by construction, in eval mode.
 
     On black and with the sound renderer it follows the reasoning in every scene. With the published renderer
@@ -136,7 +137,7 @@ def wire(task: TextBox | Reasoning) -> nn.Module:
         task: a task on black, or a reasoning alone.
 
     Raises:
-        InvalidParameter: the background is not black, or two looks cannot be told apart.
+        InvalidParameter: there are no rules, the background is not black, or two looks are too alike.
     """
     if isinstance(task, TextBox):
         if task.background.fingerprint != "black":
@@ -144,8 +145,10 @@ def wire(task: TextBox | Reasoning) -> nn.Module:
                 f"A wired network knows the background 'black' only, not {task.background.spec!r}."
             )
         reasoning = task.reasoning
-    else:
+    elif isinstance(task, Reasoning):
         reasoning = task
+    else:
+        raise InvalidParameter(f"A wired network is built from rules over objects; {task.name} has none.")
     found = detectors(reasoning.world)
     ask, answer = _logic(reasoning, found, max(2, reasoning.labels[-1] + 1))
     layers = [

@@ -22,7 +22,7 @@ from verax.protocols import truth_of
 from verax.studies.plan import Subject, Unit
 from verax.studies.spec import Study
 from verax.studies.store import Result
-from verax.tasks.textbox import TextBox
+from verax.tasks.base import Trainable
 
 _MOST_REFERENCES = 10_000
 
@@ -174,7 +174,7 @@ def task_references(value: object) -> int | None:
     return int(count)
 
 
-def training_pictures(task: TextBox, count: int, seed: int, device: torch.device) -> Tensor:
+def training_pictures(task: Trainable, count: int, seed: int, device: torch.device) -> Tensor:
     """The first `count` pictures that a network of this task and seed is trained on: ``(N, C, H, W)``."""
     return next(batches.fresh(task, task.groups, seed, 1, count, device))[0]
 

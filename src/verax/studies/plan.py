@@ -22,7 +22,7 @@ from verax.networks.wired import WIRED
 from verax.protocols import PROTOCOLS
 from verax.studies.spec import MethodSpec, Study
 from verax.tasks import task as find_task
-from verax.tasks.textbox import TextBox
+from verax.tasks.base import Trainable
 
 ORACLE = "oracle"
 REFERENCES = (*CONTROLS, ORACLE)
@@ -57,7 +57,7 @@ def content_hash(values: Mapping[str, Any]) -> str:
 class Subject:
     """A network on a task: what is explained; a wired network has no file of weights."""
 
-    task: TextBox
+    task: Trainable
     network: str
     seed: int
     weights: Path | None
@@ -123,7 +123,7 @@ def with_references(study: Study) -> list[MethodSpec]:
     return [*study.methods, *missing]
 
 
-def _seeds(study: Study, task: TextBox, network: str, store: Path) -> list[int]:
+def _seeds(study: Study, task: Trainable, network: str, store: Path) -> list[int]:
     """The training seeds to study: those that are asked for or, with ``missing = "skip"``, stored."""
     if network == WIRED:
         return [0]  # there is one wired network: repeating it for each seed would only pretend to know more
@@ -154,8 +154,8 @@ def _subjects(study: Study, store: Path) -> list[Subject]:
         usual = {"renderer": "sound", "background": "black"}
         options = {"renderer": study.renderer, "background": study.background}
         found = find_task(name, **({} if options == usual else options))
-        if not isinstance(found, TextBox):
-            raise InvalidStudy(f"Task {name!r} cannot be studied yet: only TextBox tasks have networks.")
+        if not isinstance(found, Trainable):
+            raise InvalidStudy(f"Task {name!r} cannot be studied: no networks can be trained for it.")
         for network in study.networks:
             network = str(names.parse(network))
             for seed in _seeds(study, found, network, store):

@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from verax.errors import InvalidParameter
 from verax.registry import Registry
+from verax.tasks import worlds
 from verax.tasks.base import Task
+from verax.tasks.blocks import BlockDigits
+from verax.tasks.manipulations import MANIPULATIONS
+from verax.tasks.spurious import Spurious
+from verax.tasks.textbox import Reasoning, TextBox
 from verax.tasks.textbox.settings import SETTINGS
 
 __all__ = ["TASKS", "Task", "is_builtin", "register", "task"]
 
 
-class _Setting:
-    """A setting of the paper, built with the options that are asked for."""
+class _Ruled:
+    """A task that a reasoning makes, built with the options that are asked for."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.family, self.reasoning = SETTINGS[name]
+    def __init__(self, name: str, family: str, reasoning: Reasoning) -> None:
+        self.name, self.family, self.reasoning = name, family, reasoning
 
     def __call__(self, **options: Any) -> Task:
-        from verax.tasks.textbox import Reasoning, TextBox
-
         unknown = set(options) - {"renderer", "background"}
         if unknown:
             raise InvalidParameter(
                 f"TextBox has the options renderer and background, not {sorted(unknown)[0]!r}."
             )
-        return TextBox(f"textbox/{self.name}", Reasoning.parse(self.reasoning), self.family, **options)
+        return TextBox(self.name, self.reasoning, self.family, **options)
+
+
+class _Built:
+    """A task class of its own, built with the options that are asked for."""
+
+    def __init__(self, name: str, make: Callable[..., Task], *allowed: str, **settings: Any) -> None:
+        self.name, self.make, self.allowed, self.settings = name, make, allowed, settings
+
+    def __call__(self, **options: Any) -> Task:
+        if options.pop("renderer", "sound") != "sound":
+            raise InvalidParameter(f"{self.name} is drawn by the renderer 'sound' only.")
+        for option in options:
+            if option not in self.allowed:
+                have = " and ".join(self.allowed)
+                raise InvalidParameter(f"{self.name} has the options {have}, not {option!r}.")
+        return self.make(self.name, **self.settings, **options)
 
 
 class _Own:
@@ -43,8 +62,15 @@ class _Own:
 
 
 TASKS: Registry[Any] = Registry("task", group="verax.tasks")
-for _name in SETTINGS:
-    TASKS.register(f"textbox/{_name}", _Setting(_name))
+for _name, (_family, _rules) in SETTINGS.items():
+    TASKS.register(f"textbox/{_name}", _Ruled(f"textbox/{_name}", _family, Reasoning.parse(_rules)))
+for _name in worlds.WORLDS:
+    TASKS.register(f"worlds/{_name}", _Ruled(f"worlds/{_name}", "worlds", worlds.reasoning(_name)))
+TASKS.register("worlds/block-digits", _Built("worlds/block-digits", BlockDigits, "source", "background"))
+for _name in MANIPULATIONS:
+    _full = f"worlds/spurious-{_name}"
+    _made = _Built(_full, Spurious.graded, "reliance", "strength", "background", manipulation=_name)
+    TASKS.register(_full, _made)
 
 
 def is_builtin(name: str) -> bool:
@@ -68,9 +94,11 @@ def task(name: str | Task, **options: Any) -> Task:
     """The task called `name`; a `Task` object is given back as it is.
 
     Args:
-        name: such as ``"textbox/complex-cr1"``; ``verax list tasks`` shows all.
+        name: such as ``"textbox/complex-cr1"`` or ``"worlds/xor"``; ``verax list tasks`` shows all.
         **options: for TextBox, ``renderer`` (``"sound"``, ``"published"``) and ``background``
-            (``"black"``, ``"noise"``, ``"noise:0-99"``, ``"texture"``, ``"folder:PATH"``).
+            (``"black"``, ``"noise"``, ``"noise:0-99"``, ``"texture"``, ``"folder:PATH"``);
+            for ``worlds/block-digits``, ``source`` and ``background``; for ``worlds/spurious-...``,
+            ``reliance``, ``strength`` and ``background``.
     """
     if not isinstance(name, str):
         if options:

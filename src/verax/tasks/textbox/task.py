@@ -5,8 +5,7 @@ Kim, Plumb and Talwalkar, "Sanity Simulations for Saliency Methods", ICML 2022.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,8 +16,9 @@ from verax import registry
 from verax.cases import Cases, Truth
 from verax.errors import InvalidParameter, UnknownName, suggestion
 from verax.seeding import Streams
-from verax.tasks.base import Groups
-from verax.tasks.textbox import backgrounds, renderers, truths
+from verax.tasks.base import Edit, Groups
+from verax.tasks.numbering import numbered
+from verax.tasks.textbox import backgrounds, edits, renderers, truths
 from verax.tasks.textbox.backgrounds import Background
 from verax.tasks.textbox.reasoning import Reasoning
 from verax.tasks.textbox.renderers import RENDERERS, Layout, Renderer
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 VERSION = 1
 """Raised whenever a change of this package changes a picture, a label or a mask."""
-
-_GROUP_STRIDE = 10**9  # ids are group * stride + index, so that they can be read by eye
-_MAX_CASES = 10**6
 
 
 def _tables(reasoning: Reasoning) -> tuple[Tensor, Tensor]:
@@ -116,6 +113,11 @@ class TextBox:
         """Channels, height, width."""
         return (3, *self.world.canvas)
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        """What a certificate asks for: nearly everything, since all scenes can be told apart."""
+        return (0.99, 0.97)
+
     def describe(self, group: int) -> str:
         """The objects of a bucket in words."""
         scenes = list(self.world.scenes())
@@ -150,6 +152,14 @@ class TextBox:
         """Lay out one scene for each entry of `groups`."""
         states = self._states.to(groups.device)[groups - 1]
         return self.renderer.place(streams, states, self.world)
+
+    def lessons(self, groups: Tensor, streams: Streams) -> Layout:
+        """Training sees such scenes as cases show."""
+        return self.layout(groups, streams)
+
+    def edits(self, layout: Layout, streams: Streams) -> Iterator[Edit]:
+        """Every way to change one object of each scene: remove, move, swap (another look) or add it."""
+        return edits.edits(self.renderer, self.world, layout, streams)
 
     def render(self, layout: Layout, streams: Streams) -> Tensor:
         """``(N, 3, H, W)`` float32 pictures of laid-out scenes."""
@@ -221,18 +231,7 @@ class TextBox:
         Case number i of a bucket is the same picture whatever `n`, `start`, the device and `truth` ("rule",
         "counterfactual" or "shapley"; see `verax.tasks.textbox.truths`) are.
         """
-        for word, value, low in (("n", n, 1), ("start", start, 0)):
-            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= _MAX_CASES:
-                raise InvalidParameter(
-                    f"{word} must be a whole number from {low} to {_MAX_CASES}, not {value!r}."
-                )
-        try:
-            seed = operator.index(seed)
-        except TypeError as error:
-            raise InvalidParameter(f"A seed is a whole number, not {seed!r}.") from error
-        chosen = torch.tensor(self.check_groups(group), device=device)
-        groups = chosen.repeat_interleave(n)
-        ids = groups * _GROUP_STRIDE + torch.arange(start, start + n, device=device).repeat(len(chosen))
+        groups, ids, seed = numbered(self, group, n, seed, start, device)
         streams = self.streams(ids, seed, "cases")
         layout = self.layout(groups, streams)
         return Cases(
