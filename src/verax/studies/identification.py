@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from verax import methods as explaining
 from verax import seeding
@@ -31,8 +31,8 @@ from verax.tasks.textbox import TextBox
 
 ORACLE = "oracle"
 TABLES = ("accuracy", "confusion", "contrast")
-Explain = Callable[[nn.Module, Cases], Tensor]
-"""A network and cases in, attributions for the cases' own labels out."""
+Explain = Callable[[int, Cases], Tensor]
+"""The number of a task and its cases in, prepared maps ``(N, H, W)`` of its network out."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _resampled(values: Floats, strata: Floats, seed: int) -> tuple[float, float,
         return point, float("nan"), float("nan")  # one picture says nothing about others
     # a bootstrap of n numbers is too narrow by sqrt((n - 1) / n)
     drawn = point + (total / np.where(count > 0, count, np.nan) - point) * np.sqrt(size / (size - 1))
-    low, high = interval(drawn)
+    low, high = interval(drawn.clip(0, 1))  # all of these are shares
     return point, float(low), float(high)
 
 
@@ -107,21 +107,17 @@ def _nanmean(values: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Lineup:
-    """The networks of several tasks of one world before the same pictures.
+    """Several tasks of one world before the same pictures.
 
     Attributes:
         tasks: at least two.
-        models: one network for each.
         samples: pictures in each bucket in which all tasks have a label.
         seed: of the pictures and of the intervals.
-        device: where the networks are.
     """
 
     tasks: tuple[TextBox, ...]
-    models: tuple[nn.Module, ...]
     samples: int
     seed: int
-    device: torch.device
 
     @cached_property
     def groups(self) -> tuple[int, ...]:
@@ -143,15 +139,11 @@ class Lineup:
 
         Args:
             label: the name of the method in the tables.
-            explain: gives the attributions of a network for cases on its device.
+            explain: gives the maps of a task's network.
         """
         truth, bucket = self.cases[0].truth, self.cases[0].group.numpy().astype(np.float64)
         names, count = [task.name for task in self.tasks], len(self.tasks)
-        made = [
-            sound.prepare(explain(model, told.to(self.device))).values.cpu()
-            for model, told in zip(self.models, self.cases, strict=True)
-        ]
-        maps = torch.stack(made)  # (R, N, H, W)
+        maps = torch.stack([explain(place, told) for place, told in enumerate(self.cases)])  # (R, N, H, W)
         shares = contrast.place_shares(maps, truth.objects)
         misfits = contrast.misfit(shares, self.focus, truth.objects.sum((2, 3)))
         guess = contrast.guesses(misfits)  # (R, N, R)
@@ -159,7 +151,8 @@ class Lineup:
         right, panel = (torch.diagonal(g, dim1=0, dim2=2).mean(1).numpy() for g in (guess, panels))
         table = guess.mean(1).numpy()
         cells = [
-            (label, names[a], names[b], float(table[a, b])) for a, b in itertools.product(range(count), repeat=2)
+            (label, names[a], names[b], float(table[a, b]))
+            for a, b in itertools.product(range(count), repeat=2)
         ]
         rows, wheres, moves = [], [], []
         for a, b in itertools.combinations(range(count), 2):
@@ -220,17 +213,19 @@ def identify(
     if not shared_groups(known):
         raise InvalidParameter("There is no bucket in which all of these tasks have a label.")
     where = torch.device(device)
-    models = tuple(library.network(task, network, network_seed).to(where) for task in known)
-    lineup = Lineup(tuple(known), models, samples, seed, where)
+    models = [library.network(task, network, network_seed).to(where) for task in known]
+    lineup = Lineup(tuple(known), samples, seed)
     parts = []
     for method in dict.fromkeys([*methods, ORACLE]):
         if watch is not None:
             watch(method)
 
-        def explain(model: nn.Module, told: Cases, method: str = method) -> Tensor:
-            return explaining.explain(
-                model, told.inputs, told.targets, method, seed=seed, ids=told.ids, truth=told.truth
+        def explain(place: int, cases: Cases, method: str = method) -> Tensor:
+            told = cases.to(where)
+            raw = explaining.explain(
+                models[place], told.inputs, told.targets, method, seed=seed, ids=told.ids, truth=told.truth
             )
+            return sound.prepare(raw).values.cpu()
 
         parts.append(lineup.read(method, explain).tables())
     return Identification.joined(parts)
