@@ -47,6 +47,7 @@ def accuracies(accuracy: pd.DataFrame, networks: Sequence[str]) -> Figure:
     with style():
         size = (2.2 + 2.9 * len(networks), 0.29 * len(methods) + 1.3)
         made = Figure(figsize=size, layout="constrained")
+        made.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr, call-arg]
         columns = made.subplots(1, len(networks), sharey=True, squeeze=False)[0]
         for axes, network in zip(columns, networks, strict=True):
             table = accuracy[accuracy["network"] == network].set_index("method")
@@ -56,6 +57,7 @@ def accuracies(accuracy: pd.DataFrame, networks: Sequence[str]) -> Figure:
                         _dot(axes, place + look["offset"], table.loc[method], name, look)
             axes.axvline(float(table["chance"].iloc[0]), color=MUTED, linestyle=":", linewidth=1.4)
             axes.set_xlim(-0.02, 1.02)
+            axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "¼", "½", "¾", "1"])
             axes.set_title(network, fontsize=10, loc="left", color=INK)
             axes.grid(axis="x", color=RULE, linewidth=0.8)
             axes.set_axisbelow(True)
@@ -102,7 +104,7 @@ def confusions(confusion: pd.DataFrame, methods: Sequence[str], tasks: Sequence[
     lines = math.ceil(len(methods) / columns)
     colour = to_rgb(METHOD)
     with style():
-        made = Figure(figsize=(1.5 + 1.45 * columns, 1.75 + 1.72 * lines), layout="constrained")
+        made = Figure(figsize=(0.9 + 1.5 * columns, 1.55 + 1.6 * lines), layout="constrained")
         grid = made.subplots(lines, columns, squeeze=False)
         for place, axes in enumerate(grid.flat):
             column = place % columns
@@ -121,8 +123,8 @@ def confusions(confusion: pd.DataFrame, methods: Sequence[str], tasks: Sequence[
                 )
             right = sum(float(table.iloc[a, a]) for a in range(count)) / count
             axes.set_title(f"{short(methods[place], 17)} {right:.2f}", fontsize=8.5, loc="left", color=INK)
-            axes.set(xlim=(-0.5, count - 0.5), ylim=(count - 0.5, -0.5), aspect="equal")
-            last = place + columns >= len(methods)
+            axes.set(xlim=(-0.5, count - 0.5), ylim=(count - 0.5, -0.5))
+            last = place // columns == lines - 1
             axes.set_xticks(range(count), labels if last else [], rotation=90, fontsize=7.5)
             axes.set_yticks(range(count), labels if column == 0 else [], fontsize=7.5)
             axes.tick_params(length=0)
@@ -151,10 +153,10 @@ def sentence(accuracy: pd.DataFrame, network: str) -> str:
     value = number(best["image"], best["image_low"], best["image_high"], 2)
     text = (
         f"Of {count} reasonings, a single map of {network} is read as the right one most often with "
-        f"{best['method']}: {value} of the maps; chance is {chance:.2f}"
+        f"{best['method']} (share of maps {value}; chance is {chance:.2f}"
     )
     ceiling = table.loc[table["method"] == ORACLE, "image"]
-    text += f", and the truth itself reaches {float(ceiling.iloc[0]):.2f}" if len(ceiling) else ""
+    text += f", the truth itself reaches {float(ceiling.iloc[0]):.2f})" if len(ceiling) else ")"
     unclear = ranked.loc[~(ranked["image_low"] > chance), "method"].astype(str)
     if len(unclear):
         text += f". Not clearly above chance: {', '.join(unclear)}"
