@@ -51,8 +51,8 @@ def brute_force(network, samples):
         model, cases = task.network(network), task.cases(group=groups, n=samples, seed=0)
         for i in range(len(cases)):
             x = cases.inputs[i : i + 1].clone().requires_grad_()
-            model(x)[0, cases.targets[i]].backward()
-            mass = (x * x.grad).detach()[0].sum(0).abs().double()
+            (slope,) = torch.autograd.grad(model(x)[0, cases.targets[i]], x)
+            mass = (x * slope).detach()[0].sum(0).abs().double()
             if not mass.any():
                 mass += 1  # a map without mass says nothing, as a constant one does
             objects = cases.truth.objects[i]

@@ -10,7 +10,6 @@ searching all placements. The threshold lies halfway between the two.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -131,7 +130,6 @@ def _rival(kinds: list[_Candidates]) -> float:
     return best
 
 
-@lru_cache(maxsize=8)  # the search takes about half a second, and all tasks of a world share it
 def detectors(world: World) -> tuple[Detector, ...]:
     """One detector for each look of a world, in the order of kinds and looks.
 
