@@ -26,7 +26,8 @@ from verax import reports
 from verax.files import write_atomically
 from verax.metrics import METRICS
 from verax.reports import figures, gallery
-from verax.reports.html import command, disagreements, verdict
+from verax.reports.repetition import command
+from verax.reports.verdicts import disagreements, verdict
 from verax.studies import spec
 from verax.studies.runs import Run
 

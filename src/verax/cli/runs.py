@@ -48,6 +48,10 @@ def run(
     certify: Annotated[
         int | None, typer.Option(help="Scenes in each bucket for the certificates; 0: none.")
     ] = None,
+    identify: Annotated[
+        int | None,
+        typer.Option(help="Pictures in each bucket to read the reasoning off the maps from; 0: none."),
+    ] = None,
     renderer: Annotated[str | None, typer.Option(help="sound or published.")] = None,
     background: Annotated[
         str | None, typer.Option(help="black, noise, noise:LOW-HIGH or folder:PATH.")
@@ -76,6 +80,7 @@ def run(
                 samples=samples,
                 seed=seed,
                 certify=certify,
+                identify=identify,
                 renderer=renderer,
                 background=background,
                 device=device,
@@ -176,9 +181,25 @@ def _show_truths(entry: dict[str, Any], tier: str) -> None:
         console.print(escape(entry["sentence"]), style="dim")
 
 
+def _show_identification(part: dict[str, Any]) -> None:
+    """Print how often maps are read as the right reasoning, and how maps of two networks differ."""
+    for entry in part["networks"]:
+        title = f"Can the reasoning be read off a map? {entry['network']} ({entry['tier']})"
+        table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+        table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
+        for name in ("one picture", "every bucket", "where", "moved"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for row in entry["rows"]:
+            rest = [row[name].partition(" ")[0] for name in ("panel", "where", "moved")]
+            dim = "" if row["kind"] == "method" else "dim"
+            table.add_row(*(escape(text) for text in (row["method"], row["image"], *rest)), style=dim)
+        console.print(table)
+        console.print(escape(entry["sentence"]), style="dim")
+
+
 def show(run: Run) -> None:
     """Print the leaderboards of a run, and what was left out."""
-    from verax.reports import promises, ranks, truths
+    from verax.reports import identifiability, promises, ranks, truths
     from verax.studies import tiers
 
     manifest = run.manifest
@@ -204,6 +225,9 @@ def show(run: Run) -> None:
     for tier, part in parted:
         for entry in truths.parts(part, list(dict.fromkeys(run.families.values()))):
             _show_truths(entry, tiers.words(tier))
+    identified = identifiability.part(run)
+    if identified is not None:
+        _show_identification(identified)
     if "faithfulness" in manifest["study"]["protocols"]:
         _show_faithfulness(run)
     passed = sum(bool(c["passed"]) for c in manifest["certificates"])

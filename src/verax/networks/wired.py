@@ -160,4 +160,6 @@ def wire(task: Trainable | Reasoning) -> nn.Module:
         nn.ReLU(),
         answer,
     ]
-    return nn.Sequential(*layers).eval()
+    # channels-last: the backward pass through the wide kernels takes less than half the time on CPUs
+    model = nn.Sequential(*layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model.eval()  # type: ignore[no-any-return]

@@ -54,7 +54,7 @@ LABELS = {
     "faithfulness": "deletion (faithfulness; lower is better)",
 }
 FOLDER = "figures"
-_OURS = re.compile(r"\d\d-(leaderboard|ranks|success|shares|gallery)-.*\.(svg|png)")
+_OURS = re.compile(r"\d\d-(leaderboard|ranks|confusions|identification|success|shares|gallery)-.*\.(svg|png)")
 _WIDTH = 5.2
 _ROW = 0.27
 _HERO_METHODS = 11

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,19 @@ import pandas as pd
 from verax import reports
 from verax.errors import VeraxError
 from verax.files import make_folder, write_atomically
-from verax.metrics import METRICS
-from verax.reports import faithfulness, figures, gallery, names, number, promises, ranks, truths
-from verax.studies import spec, tiers
+from verax.reports import (
+    faithfulness,
+    figures,
+    gallery,
+    identifiability,
+    number,
+    promises,
+    ranks,
+    truths,
+)
+from verax.reports.repetition import command
+from verax.reports.verdicts import Boards, disagreements, verdict
+from verax.studies import tiers
 from verax.studies.leaderboards import HEADLINES, PAIRS, SUCCESS, method_order
 from verax.studies.runs import REPORT
 
@@ -27,118 +36,6 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 _HEADLINE = "complex"
-_PHRASES = {
-    "sound": "of its maps' mass lies on what the network uses",
-    "published": "of its pictures lies in the focus boxes (published protocol)",
-    "sound:counterfactual": "of its maps' mass lies on objects of which a change changes the label",
-    "sound:shapley": "of its maps' mass lies on objects with a Shapley value",
-    "faithfulness": "of the probability is left, on average, while its strongest pixels are deleted",
-}
-Boards = dict[tuple[str, str], pd.DataFrame]
-"""(protocol, family) -> leaderboard."""
-
-
-def verdict(board: pd.DataFrame | None, family: str, protocol: str) -> str:
-    """What the run says about a family of tasks, in one sentence that does not hide a draw or a defeat."""
-    ranked = None if board is None else board[board["rank"].notna()]
-    if ranked is None or ranked.empty:
-        return f"On {family} tasks no method could be ranked."
-    best = ranked.iloc[0]
-    mean = number(best["value"], best["low"], best["high"], 2)
-    higher = METRICS.get(HEADLINES[protocol]).higher_is_better
-    place = "highest" if higher else "lowest, which is best"
-    text = f"On {family} tasks, {best['method']} scores {place}: {mean} {_PHRASES[protocol]}"
-    if np.isfinite(best["skill"]):
-        skill = number(best["skill"], best["skill_low"], best["skill_high"], 2)
-        if best["skill_low"] > 0:
-            compared = "better than"
-        elif best["skill_high"] < 0:
-            compared = "but that is worse than"
-        else:
-            compared = "but that is not clearly better than"
-        control = f"the best control, {best['control']}, which never looks at the network"
-        text += f", {compared} {control} (skill {skill})"
-    rest = ranked.iloc[1:]
-    overlaps = rest["high"] >= best["low"] if higher else rest["low"] <= best["high"]
-    level = [str(name) for name in rest.loc[overlaps, "method"]]
-    if len(level) > 3:
-        level = [*level[:2], f"{len(level) - 2} others"]
-    if not np.isfinite(best["low"]):
-        text += "; one sample in a bucket is too few for an interval"
-    elif level:
-        text += f"; its interval overlaps with that of {names(level)}"
-    return text + "."
-
-
-def disagreements(boards: Boards, scores: pd.DataFrame, families: Mapping[str, str]) -> list[str]:
-    """Where the two protocols that know the truth tell different stories."""
-    found = []
-    for family in dict.fromkeys(families.values()):
-        sound, published = boards.get(("sound", family)), boards.get(("published", family))
-        if sound is None or published is None:
-            continue
-        ranks = [dict(zip(board["method"], board["rank"], strict=True)) for board in (sound, published)]
-        moved = [
-            f"{method} (rank {rank} under sound, {ranks[1][method]} under published)"
-            for method, rank in ranks[0].items()
-            if not pd.isna(rank) and not pd.isna(ranks[1].get(method)) and abs(rank - ranks[1][method]) >= 2
-        ]
-        if moved:
-            found.append(
-                f"On {family} tasks the protocols disagree by two ranks or more about {names(moved)}."
-            )
-        else:
-            found.append(f"On {family} tasks no rank differs by two or more between the protocols.")
-    oracle = figures.ceilings(scores, "published")
-    for family in dict.fromkeys(families.values()):
-        rows = oracle[oracle["task"].astype(str).map(dict(families)) == family]
-        if rows.empty:
-            continue
-        low = int((rows["value"] < SUCCESS).sum())
-        found.append(
-            f"In {low} of {len(rows)} {family} buckets even the oracle, the truth itself, stays below the "
-            f"success threshold of {SUCCESS}: there the published protocol cannot be passed."
-            if low
-            else f"The oracle passes the success threshold of {SUCCESS} in all {len(rows)} {family} buckets."
-        )
-    return found
-
-
-def toml(values: Mapping[str, Any]) -> str:
-    """Plain values as TOML."""
-
-    def one(value: Any) -> str:
-        if isinstance(value, Mapping):
-            return "{" + ", ".join(f"{json.dumps(k)} = {one(v)}" for k, v in value.items()) + "}"
-        if isinstance(value, list):
-            return "[" + ", ".join(one(entry) for entry in value) + "]"
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-    return "".join(f"{name} = {one(value)}\n" for name, value in values.items())
-
-
-def command(study: Mapping[str, Any]) -> tuple[str, str]:
-    """The command that repeats a study, and the TOML file that it needs ("" for a preset)."""
-    name = str(study["name"])
-    if name in spec.presets():
-        preset = spec.study(name).model_dump()
-        changed = [key for key, value in study.items() if preset.get(key) != value]
-        words = ["verax", "run", name]
-        for key in changed:
-            value = study[key]
-            if key == "methods":
-                plain = all(m["label"] == m["name"] and not m["parameters"] for m in value)
-                value = [m["name"] for m in value] if plain else None
-            listed = isinstance(value, list) and not any("," in str(entry) for entry in value)
-            if key in ("methods", "tasks", "networks", "seeds", "protocols") and listed:
-                words += [f"--{key}", ",".join(map(str, value))]
-            elif key in ("samples", "seed"):
-                words += [f"--{key}", str(value)]
-            else:
-                break
-        else:
-            return shlex.join(words), ""
-    return shlex.join(["verax", "run", f"{name}.toml"]), toml(study)
 
 
 @dataclass(frozen=True)
@@ -383,7 +280,7 @@ def _other_tiers(runs: Sequence[tuple[int, Run]], protocol: str) -> list[dict[st
 
 def context(run: Run, album: figures.Album) -> dict[str, Any]:
     """Everything that the page shows; figures go into the album on the way."""
-    whole = run.manifest
+    everything, whole = run, run.manifest
     (_, run), *rest = truths.by_tier(run)
     digest = Digest.of(run)
     manifest = run.manifest
@@ -395,6 +292,7 @@ def context(run: Run, album: figures.Album) -> dict[str, Any]:
     return {
         "manifest": {**manifest, "networks": whole["networks"], "certificates": whole["certificates"]},
         "study": manifest["study"],
+        "trainings": len({entry["seed"] for entry in manifest["networks"]}),
         "main": digest.main,
         "headline": HEADLINES[digest.main],
         "verdict": verdict(digest.boards.get((digest.main, digest.headline)), digest.headline, digest.main),
@@ -409,6 +307,7 @@ def context(run: Run, album: figures.Album) -> dict[str, Any]:
         "tiers": _other_tiers(rest, digest.main),
         "ranks": ranks.parts(run, digest.main, list(digest.families), album),
         "truths": truths.parts(run, list(digest.families)),
+        "identified": identifiability.part(everything, album),
         "published": _boards(digest, "published", album) if both else [],
         "disagreements": disagreements(digest.boards, run.scores, run.families) if both else [],
         "faithfulness": faithfulness.parts(run, list(digest.families), digest.methods(), truth),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,24 +30,39 @@ _MOST_REFERENCES = 10_000
 
 @dataclass
 class Bench:
-    """One subject on the bench: its network, cases and predictions, loaded when first needed."""
+    """One subject on the bench: its network, cases and predictions, loaded when first needed.
+
+    Attributes:
+        subject: what is explained.
+        study: says how many cases there are, and how they are scored.
+        device: where to compute.
+        watch: is shown the attributions of each unit, before they are scored and forgotten.
+    """
 
     subject: Subject
     study: Study
     device: torch.device
+    watch: Callable[[Unit, Tensor], None] | None = None
+    _model: nn.Module | None = field(default=None, repr=False)
     _loaded: tuple[nn.Module, Cases, Tensor] | None = field(default=None, repr=False)
     _drawn: dict[int, Tensor] = field(default_factory=dict, repr=False)
 
-    def load(self) -> tuple[nn.Module, Cases, Tensor]:
-        """The network, the cases and what it predicts for them."""
-        if self._loaded is None:
+    def model(self) -> nn.Module:
+        """The network."""
+        if self._model is None:
             subject = self.subject
             if subject.weights is None:
                 model = library.network(subject.task, subject.network)
             else:
                 model = library.load(subject.weights, subject.architecture, subject.task.classes)
-            model = model.to(self.device)
-            cases = subject.task.cases(n=self.study.samples, seed=self.study.seed).to(self.device)
+            self._model = model.to(self.device)
+        return self._model
+
+    def load(self) -> tuple[nn.Module, Cases, Tensor]:
+        """The network, the cases and what it predicts for them."""
+        if self._loaded is None:
+            model = self.model()
+            cases = self.subject.task.cases(n=self.study.samples, seed=self.study.seed).to(self.device)
             self._loaded = model, cases, predictions(model, cases.inputs)
         return self._loaded
 
@@ -91,34 +107,44 @@ class Bench:
         tables = {"accuracy": certificate.accuracy, "interventions": certificate.interventions}
         return Result(tables, {}, {"certificate": certificate.summary()})
 
+    @property
+    def seed(self) -> int:
+        """Of methods that draw random numbers."""
+        return seeding.key(self.study.seed, self.subject.task.name)
+
+    def attributions(self, unit: Unit, cases: Cases, asked: Tensor) -> Tensor:
+        """The attributions of a unit's method for cases and the outputs that it is asked about."""
+        assert unit.method is not None
+        return methods.explain(
+            self.model(),
+            cases.inputs,
+            asked,
+            unit.method,
+            seed=self.seed,
+            ids=cases.ids,
+            truth=cases.truth,
+            settings=self.settings(unit),
+            batch_size=1024 if self.device.type == "cuda" else 64,
+        )
+
     def _explain(self, unit: Unit) -> Result:
         assert unit.method is not None
         model, cases, predicted = self.load()
-        seed = seeding.key(self.study.seed, self.subject.task.name)
+        seed = self.seed
         settings = self.settings(unit)
         asked = cases.targets if unit.method.explains == "label" else predicted
 
-        def explain(told: Cases) -> Tensor:
-            assert unit.method is not None
-            return methods.explain(
-                model,
-                told.inputs,
-                asked,
-                unit.method,
-                seed=seed,
-                ids=told.ids,
-                truth=told.truth,
-                settings=settings,
-                batch_size=1024 if self.device.type == "cuda" else 64,
-            )
-
         start = time.perf_counter()
-        maps = explain(cases)
+        maps = self.attributions(unit, cases, asked)
+        if self.watch is not None:
+            self.watch(unit, maps)
         kinds = {protocol: truth_of(protocol) for protocol in self.study.protocols}
         told = {kind: self.subject.task.retell(cases, kind) for kind in set(kinds.values())}
         # only the oracle shows another map when another truth is told
         shown = {
-            kind: explain(told[kind]) if unit.method.family == "truth" and kind != "rule" else maps
+            kind: self.attributions(unit, told[kind], asked)
+            if unit.method.family == "truth" and kind != "rule"
+            else maps
             for kind in told
         }
         if maps.is_cuda:

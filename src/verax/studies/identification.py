@@ -9,13 +9,14 @@ ceiling, and a map that never looks at the network is right exactly once in R ti
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from verax import methods as explaining
 from verax import seeding
@@ -29,6 +30,9 @@ from verax.tasks import task as find_task
 from verax.tasks.textbox import TextBox
 
 ORACLE = "oracle"
+TABLES = ("accuracy", "confusion", "contrast")
+Explain = Callable[[int, Cases], Tensor]
+"""The number of a task and its cases in, prepared maps ``(N, H, W)`` of its network out."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,8 @@ class Identification:
 
     Attributes:
         accuracy: one row for each method: image, image_low, image_high (each picture on its own), panel,
-            panel_low, panel_high (one picture of every bucket together), chance, pictures.
+            panel_low, panel_high (one picture of every bucket together), where and moved as in `contrast`,
+            over all pairs of networks, chance, pictures.
         confusion: method, true, guessed, share; the shares of a true reasoning make 1.
         contrast: method, first, second, where, where_low, where_high (share of the change that lies on the
             objects of which only one reasoning makes use), moved, moved_low, moved_high (change in pictures
@@ -47,6 +52,21 @@ class Identification:
     accuracy: pd.DataFrame
     confusion: pd.DataFrame
     contrast: pd.DataFrame
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """The three tables by name."""
+        return {name: getattr(self, name) for name in TABLES}
+
+    @classmethod
+    def joined(cls, parts: Sequence[Mapping[str, pd.DataFrame]]) -> Identification:
+        """Several identifications below each other."""
+        return cls(*(pd.concat([part[name] for part in parts], ignore_index=True) for name in TABLES))
+
+
+def comparable(tasks: Sequence[TextBox]) -> bool:
+    """Whether there is anything to tell apart: several tasks, of one world, whose pictures are the same."""
+    looks = {(task.world, task.renderer.name, task.background.fingerprint) for task in tasks}
+    return len(tasks) >= 2 and len(looks) == 1
 
 
 def shared_groups(tasks: Sequence[TextBox]) -> tuple[int, ...]:
@@ -73,27 +93,95 @@ def _resampled(values: Floats, strata: Floats, seed: int) -> tuple[float, float,
         return point, float("nan"), float("nan")  # one picture says nothing about others
     # a bootstrap of n numbers is too narrow by sqrt((n - 1) / n)
     drawn = point + (total / np.where(count > 0, count, np.nan) - point) * np.sqrt(size / (size - 1))
-    low, high = interval(drawn)
+    low, high = interval(drawn.clip(0, 1))  # all of these are shares
     return point, float(low), float(high)
 
 
-def _maps(
-    models: Sequence[nn.Module], cases: Sequence[Cases], method: str, seed: int, device: torch.device
-) -> Tensor:
-    """Prepared maps ``(R, N, H, W)`` of the networks for the same pictures, each for its own label."""
-    made = []
-    for model, told in zip(models, cases, strict=True):
-        raw = explaining.explain(
-            model,
-            told.inputs.to(device),
-            told.targets.to(device),
-            method,
-            seed=seed,
-            ids=told.ids.to(device),
-            truth=told.truth.map(lambda tensor: tensor.to(device)),
+def _nanmean(values: Floats) -> Floats:
+    """The mean over the first axis of what is known; NaN where nothing is."""
+    known = np.isfinite(values)
+    count = known.sum(0)
+    total = np.where(known, values, 0.0).sum(0)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+@dataclass(frozen=True)
+class Lineup:
+    """Several tasks of one world before the same pictures.
+
+    Attributes:
+        tasks: at least two.
+        samples: pictures in each bucket in which all tasks have a label.
+        seed: of the pictures and of the intervals.
+    """
+
+    tasks: tuple[TextBox, ...]
+    samples: int
+    seed: int
+
+    @cached_property
+    def groups(self) -> tuple[int, ...]:
+        """The buckets in which all tasks have a label."""
+        return shared_groups(self.tasks)
+
+    @cached_property
+    def cases(self) -> list[Cases]:
+        """The same pictures, told for each task."""
+        return [task.cases(group=self.groups, n=self.samples, seed=self.seed) for task in self.tasks]
+
+    @cached_property
+    def focus(self) -> Tensor:
+        """``(R, N, K)`` bool: which objects each reasoning makes use of in each picture."""
+        return torch.stack([told.truth.roles == Role.FOCUS for told in self.cases])
+
+    def read(self, label: str, explain: Explain) -> Identification:
+        """Explain the pictures for every network and read the reasoning off the maps.
+
+        Args:
+            label: the name of the method in the tables.
+            explain: gives the maps of a task's network.
+        """
+        truth, bucket = self.cases[0].truth, self.cases[0].group.numpy().astype(np.float64)
+        names, count = [task.name for task in self.tasks], len(self.tasks)
+        maps = torch.stack([explain(place, told) for place, told in enumerate(self.cases)])  # (R, N, H, W)
+        shares = contrast.place_shares(maps, truth.objects)
+        misfits = contrast.misfit(shares, self.focus, truth.objects.sum((2, 3)))
+        guess = contrast.guesses(misfits)  # (R, N, R)
+        panels = contrast.guesses(misfits.reshape(count, len(self.groups), self.samples, count).mean(1))
+        right, panel = (torch.diagonal(g, dim1=0, dim2=2).mean(1).numpy() for g in (guess, panels))
+        table = guess.mean(1).numpy()
+        cells = [
+            (label, names[a], names[b], float(table[a, b]))
+            for a, b in itertools.product(range(count), repeat=2)
+        ]
+        rows, wheres, moves = [], [], []
+        for a, b in itertools.combinations(range(count), 2):
+            # objects, not masks, decide where reasonings differ
+            differ = self.focus[a] ^ self.focus[b]
+            mask = (truth.objects & differ[:, :, None, None]).any(1)
+            wheres.append(contrast.change_share(maps[a], maps[b], mask).numpy())
+            same = (~differ.any(1) & self.focus[a].any(1)).numpy()
+            moves.append(np.where(same, contrast.change(maps[a], maps[b]).numpy(), np.nan))
+            found = [_resampled(values[-1], bucket, self.seed) for values in (wheres, moves)]
+            rows.append((label, names[a], names[b], *found[0], *found[1]))
+        numbers = [
+            *_resampled(right, bucket, self.seed),
+            *_resampled(panel, np.zeros(self.samples), self.seed),
+            *_resampled(_nanmean(np.stack(wheres)), bucket, self.seed),
+            *_resampled(_nanmean(np.stack(moves)), bucket, self.seed),
+        ]
+        return Identification(
+            pd.DataFrame(
+                [(label, *numbers, 1 / count, len(bucket))],
+                columns=["method", *_spread("image", "panel", "where", "moved"), "chance", "pictures"],
+            ),
+            pd.DataFrame(cells, columns=["method", "true", "guessed", "share"]),
+            pd.DataFrame(rows, columns=["method", "first", "second", *_spread("where", "moved")]),
         )
-        made.append(sound.prepare(raw).values.cpu())
-    return torch.stack(made)
+
+
+def _spread(*names: str) -> list[str]:
+    return [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
 
 
 def identify(
@@ -119,53 +207,25 @@ def identify(
         device: where to explain.
         watch: called with the name of each method as it starts.
     """
-    worlds = [find_task(name) for name in tasks]
-    known = [world for world in worlds if isinstance(world, TextBox)]
-    if len(known) < 2 or len(known) < len(worlds) or len({task.world for task in known}) > 1:
+    known = [world for world in map(find_task, tasks) if isinstance(world, TextBox)]
+    if len(known) < len(tasks) or not comparable(known):
         raise InvalidParameter("Reasonings are told apart among at least two TextBox tasks of one world.")
-    groups = shared_groups(known)
-    if not groups:
+    if not shared_groups(known):
         raise InvalidParameter("There is no bucket in which all of these tasks have a label.")
     where = torch.device(device)
     models = [library.network(task, network, network_seed).to(where) for task in known]
-    cases = [task.cases(group=groups, n=samples, seed=seed) for task in known]
-    focus = torch.stack([told.truth.roles == Role.FOCUS for told in cases])
-    masks = torch.stack([told.truth.focus for told in cases])
-    areas = cases[0].truth.objects.sum((2, 3))
-    bucket = cases[0].group.numpy().astype(np.float64)
-    names = [task.name for task in known]
-    rows, cells, pairs = [], [], []
+    lineup = Lineup(tuple(known), samples, seed)
+    parts = []
     for method in dict.fromkeys([*methods, ORACLE]):
         if watch is not None:
             watch(method)
-        maps = _maps(models, cases, method, seed, where)
-        misfits = contrast.misfit(contrast.place_shares(maps, cases[0].truth.objects), focus, areas)
-        guess = contrast.guesses(misfits)  # (R, N, R)
-        panels = misfits.reshape(len(known), len(groups), samples, len(known)).mean(1)
-        right = torch.diagonal(guess, dim1=0, dim2=2).mean(1).numpy()
-        panel = torch.diagonal(contrast.guesses(panels), dim1=0, dim2=2).mean(1).numpy()
-        image = _resampled(right, bucket, seed)
-        whole = _resampled(panel, np.zeros(samples), seed)
-        rows.append((method, *image, *whole, 1 / len(known), len(bucket)))
-        table = guess.mean(1).numpy()
-        cells += [
-            (method, names[a], names[b], float(table[a, b]))
-            for a, b in itertools.product(range(len(names)), repeat=2)
-        ]
-        for a, b in itertools.combinations(range(len(names)), 2):
-            # objects, not masks, decide where reasonings differ
-            differ = focus[a] ^ focus[b]
-            mask = (cases[0].truth.objects & differ[:, :, None, None]).any(1)
-            share = contrast.change_share(maps[a], maps[b], mask).numpy()
-            same = (~differ.any(1) & masks[a].flatten(1).any(1)).numpy()
-            moved = np.where(same, contrast.change(maps[a], maps[b]).numpy(), np.nan)
-            found = (*_resampled(share, bucket, seed), *_resampled(moved, bucket, seed))
-            pairs.append((method, names[a], names[b], *found))
-    spread = ["", "_low", "_high"]
-    image_columns = [f"{name}{end}" for name in ("image", "panel") for end in spread]
-    pair_columns = [f"{name}{end}" for name in ("where", "moved") for end in spread]
-    return Identification(
-        pd.DataFrame(rows, columns=["method", *image_columns, "chance", "pictures"]),
-        pd.DataFrame(cells, columns=["method", "true", "guessed", "share"]),
-        pd.DataFrame(pairs, columns=["method", "first", "second", *pair_columns]),
-    )
+
+        def explain(place: int, cases: Cases, method: str = method) -> Tensor:
+            told = cases.to(where)
+            raw = explaining.explain(
+                models[place], told.inputs, told.targets, method, seed=seed, ids=told.ids, truth=told.truth
+            )
+            return sound.prepare(raw).values.cpu()
+
+        parts.append(lineup.read(method, explain).tables())
+    return Identification.joined(parts)

@@ -107,7 +107,13 @@ class Plan:
             own = unit.method is not None and unit.method.version is None
             return [unit.subject.sha256, unit.label, unit.parameters] if own else unit.key
 
-        return content_hash({"study": self.study.name, "units": [name(unit) for unit in self.units]})
+        return content_hash(
+            {
+                "study": self.study.name,
+                "units": [name(unit) for unit in self.units],
+                "identify": self.study.identify,
+            }
+        )
 
 
 def with_references(study: Study) -> list[MethodSpec]:
@@ -131,6 +137,12 @@ def _seeds(study: Study, task: Trainable, network: str, store: Path) -> list[int
     return (stored or [0]) if study.missing == "skip" else study.seeds
 
 
+def _listed(seeds: Sequence[int]) -> str:
+    """Seeds as people list them."""
+    words = [str(seed) for seed in seeds]
+    return f"seed {words[0]}" if len(words) == 1 else f"seeds {', '.join(words[:-1])} and {words[-1]}"
+
+
 def _notes(study: Study, subjects: Sequence[Subject]) -> tuple[str, ...]:
     """One sentence for each network some of whose seeds are not stored."""
     notes = []
@@ -139,10 +151,11 @@ def _notes(study: Study, subjects: Sequence[Subject]) -> tuple[str, ...]:
         tasks = list(dict.fromkeys(s.task.name for s in subjects if s.network == network))
         gaps = sorted({seed for seed in study.seeds for name in tasks if (name, seed) not in there})
         if gaps:
-            used = ", ".join(map(str, sorted({seed for _, seed in there})))
+            used = sorted({seed for _, seed in there})
+            verb, them = ("is", "it") if len(gaps) == 1 else ("are", "the first")
             notes.append(
-                f"{network}: seed {', '.join(map(str, gaps))} is not stored for all tasks, so this run has "
-                f"seed {used}; to train it: verax train {' '.join(tasks)} --network {network} "
+                f"{network}: {_listed(gaps)} {verb} not stored for all tasks, so this run has "
+                f"{_listed(used)}; to train {them}: verax train {' '.join(tasks)} --network {network} "
                 f"--seed {gaps[0]}"
             )
     return tuple(notes)

@@ -35,10 +35,13 @@ from verax.files import make_folder, store_folder, unless_empty, write_atomicall
 from verax.methods.base import METHODS, Function, Method, method
 from verax.metrics.scoring import metric_names
 from verax.studies import plan as planning
+from verax.studies import readings
 from verax.studies import spec as specs
 from verax.studies.execution import Bench, first_of_each, long_table
+from verax.studies.identification import TABLES, Identification
 from verax.studies.plan import Plan, Unit
-from verax.studies.runs import CASES, MANIFEST, MAPS, SCORES, Run
+from verax.studies.readings import Reader
+from verax.studies.runs import CASES, IDENTIFICATION, MANIFEST, MAPS, SCORES, Run
 from verax.studies.spec import Study
 from verax.studies.store import Result, Store
 from verax.tasks import Task
@@ -84,6 +87,7 @@ def run(
     samples: int | None = None,
     seed: int | None = None,
     certify: int | None = None,
+    identify: int | None = None,
     renderer: str | None = None,
     background: str | None = None,
     device: str = "auto",
@@ -103,6 +107,7 @@ def run(
         samples: cases in each bucket.
         seed: of cases and random methods.
         certify: scenes in each bucket for the certificates; 0 leaves them out.
+        identify: pictures in each bucket from which the reasoning is read off the maps; 0 leaves it out.
         renderer: of TextBox tasks.
         background: of TextBox tasks.
         device: where to compute.
@@ -120,6 +125,7 @@ def run(
         samples=samples,
         seed=seed,
         certify=certify,
+        identify=identify,
         renderer=renderer,
         background=background,
     )
@@ -137,7 +143,10 @@ def _run(plan: Plan, target: Path, kept: Store, where: torch.device, quiet: bool
     make_folder(target)
     _probe(plan, where)
     start = time.perf_counter()
-    results, failures, reused = _compute(plan, kept, where, quiet)
+    reader = Reader(plan, where)
+    results, failures, reused = _compute(plan, kept, reader, quiet)
+    identified, unread = _identify(reader, kept, quiet)
+    failures += unread
     facts = {
         "failures": failures,
         "notes": list(plan.notes),
@@ -146,6 +155,12 @@ def _run(plan: Plan, target: Path, kept: Store, where: torch.device, quiet: bool
         "seconds": time.perf_counter() - start,
     }
     _write(plan, target, results, where, facts)
+    for name in TABLES:
+        path = target / IDENTIFICATION.format(name)
+        if identified is None:
+            path.unlink(missing_ok=True)  # of an earlier run in this folder
+        else:
+            write_atomically(path, identified.tables()[name].to_csv(index=False).encode())
     for note in plan.notes:
         warnings.warn(note, VeraxWarning, stacklevel=3)
     for failure in failures:
@@ -176,7 +191,7 @@ def _probe(plan: Plan, device: torch.device) -> None:
 
 
 def _compute(
-    plan: Plan, store: Store, device: torch.device, quiet: bool
+    plan: Plan, store: Store, reader: Reader, quiet: bool
 ) -> tuple[dict[str, Result], list[dict[str, str]], int]:
     """The results of all units, the failures, and how many results were in the store already."""
     results: dict[str, Result] = {}
@@ -195,7 +210,7 @@ def _compute(
                 reused += result is not None
                 if result is None:
                     if bench is None or bench.subject is not unit.subject:
-                        bench = Bench(unit.subject, plan.study, device)
+                        bench = Bench(unit.subject, plan.study, reader.device, reader.see)
                     try:
                         result = bench.compute(unit)
                     except (MethodFailed, UnsupportedOperation, InvalidInput) as error:
@@ -216,6 +231,23 @@ def _compute(
             raise Interrupted(message) from stop
         bar.update(row, description=plan.study.name)
     return results, failures, reused
+
+
+def _identify(
+    reader: Reader, store: Store, quiet: bool
+) -> tuple[Identification | None, list[dict[str, str]]]:
+    """What can be read off the maps, where the study asks for it, and the failures."""
+    with progress.bar(hidden=quiet) as bar:
+        row = bar.add_task("reading", total=len(reader.readings))
+
+        def watch(name: str) -> None:
+            bar.update(row, description=name, advance=1)
+
+        try:
+            return readings.compute(reader, store, watch)
+        except KeyboardInterrupt as stop:
+            message = "Interrupted: all units are finished and kept. Run the same command to go on."
+            raise Interrupted(message) from stop
 
 
 def _whole(unit: Unit, result: Result, plan: Plan) -> bool:

@@ -15,6 +15,7 @@ from verax.errors import InvalidParameter, MissingFile
 from verax.networks.library import read_tensors
 from verax.studies import agreements, leaderboards, movements
 from verax.studies import tiers as levels
+from verax.studies.identification import TABLES, Identification
 
 SCORES, MANIFEST, MAPS, CASES, REPORT = (
     "scores.parquet",
@@ -23,6 +24,7 @@ SCORES, MANIFEST, MAPS, CASES, REPORT = (
     "cases.safetensors",
     "report.html",
 )
+IDENTIFICATION = "identification-{}.csv"
 
 
 class Run:
@@ -121,6 +123,16 @@ class Run:
         """How far faithfulness ranks methods as the truth does; see `verax.studies.agreements.agreement`."""
         seed = int(self.manifest["study"]["seed"])
         return agreements.agreement(self.scores, self.families, family=family, seed=seed)
+
+    def identification(self) -> Identification | None:
+        """What can be read off the maps about the reasoning, with the column network, where it was asked."""
+        paths = {name: self.folder / IDENTIFICATION.format(name) for name in TABLES}
+        if not all(path.is_file() for path in paths.values()):
+            return None
+        try:
+            return Identification.joined([{name: pd.read_csv(path) for name, path in paths.items()}])
+        except (OSError, ValueError) as error:
+            raise MissingFile(f"The identification of {str(self.folder)!r} cannot be read.") from error
 
     @property
     def failures(self) -> list[dict[str, str]]:

@@ -54,6 +54,8 @@ class Study(BaseModel):
         samples: cases in each bucket.
         seed: of the cases and of methods that draw random numbers.
         certify: scenes in each bucket for the certificates; 0 leaves them out.
+        identify: pictures in each bucket from which the reasoning is read off the maps, at most `samples`; 0
+            leaves it out.
         renderer: of TextBox tasks.
         background: of TextBox tasks.
         missing: "stop" where a network is not stored, or "skip" to go on with the seeds that are; where none
@@ -72,6 +74,7 @@ class Study(BaseModel):
     samples: Count = 20
     seed: Seed = 0
     certify: Annotated[int, Field(ge=0, le=100_000, strict=True)] = 50
+    identify: Annotated[int, Field(ge=0, le=100_000, strict=True)] = 0
     renderer: str = "sound"
     background: str = "black"
     missing: Literal["stop", "skip"] = "stop"
