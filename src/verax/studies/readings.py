@@ -27,6 +27,7 @@ from verax.studies.execution import Bench
 from verax.studies.identification import TABLES, Identification, Lineup
 from verax.studies.plan import Plan, Subject, Unit, content_hash
 from verax.studies.store import Result, Store
+from verax.tasks.textbox import TextBox
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def _lineups(subjects: Sequence[Subject]) -> list[tuple[Subject, ...]]:
         tasks = {subject.task.name for subject in mine}
         for seed in sorted({subject.seed for subject in mine}):
             chosen = tuple(subject for subject in mine if subject.seed == seed)
-            told = [subject.task for subject in chosen]
+            told = [subject.task for subject in chosen if isinstance(subject.task, TextBox)]
             if len(told) == len(tasks) and identification.comparable(told):
                 if identification.shared_groups(told):
                     found.append(chosen)
@@ -113,7 +114,8 @@ class Reader:
     def lineup(self, reading: Reading) -> Lineup:
         """The pictures of a reading; one line-up for each network."""
         if reading.network not in self._lineups:
-            tasks = tuple(unit.subject.task for unit in reading.units)
+            found = [unit.subject.task for unit in reading.units]
+            tasks = tuple(task for task in found if isinstance(task, TextBox))  # line-ups have no others
             self._lineups[reading.network] = Lineup(tasks, pictures(self.plan), self.plan.study.seed)
         return self._lineups[reading.network]
 
