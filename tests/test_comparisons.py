@@ -102,7 +102,7 @@ def test_seeds_that_are_not_stored_are_left_out_only_when_asked_and_named(own_st
         plan.compile_plan(spec.study({**base, "seeds": [0, 1]}), own_store)
     some = plan.compile_plan(spec.study({**base, "seeds": [0, 1, 2], "missing": "skip"}), own_store)
     assert [subject.seed for subject in some.subjects] == [0]
-    assert "seed 1, 2 is not stored" in some.notes[0]
+    assert "seeds 1 and 2 are not stored" in some.notes[0]
     assert "verax train textbox/simple-fr --network cnn4 --seed 1" in some.notes[0]
     alone = plan.compile_plan(spec.study({**base, "seeds": [1], "missing": "skip"}), own_store)
     assert [subject.seed for subject in alone.subjects] == [0]

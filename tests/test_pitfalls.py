@@ -163,7 +163,7 @@ def test_a_constant_that_cancels_a_layer_leaves_finite_relevance():
 
 
 def test_misspelt_conventions_are_refused():
-    with pytest.raises(InvalidParameter, match="did you mean 'split'"):
+    with pytest.raises(InvalidParameter, match="must be 'split', 'none' or 'innvestigate'"):
         verax.explain(Network(F.relu), X, TARGETS, method="lrp-alpha2beta1", bias="splitt")
 
 

@@ -120,16 +120,15 @@ def _table(title: str, board: pd.DataFrame) -> Table:
     table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("", justify="right", no_wrap=True, min_width=2)
     table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
-    for name in ("tier", "focus share", "worst", "skill"):
+    for name in ("focus share", "worst", "skill"):  # the tier is in the title: one table has one tier
         table.add_column(name, justify="right", no_wrap=True)
     for row in board.itertuples(index=False):
         reference = row.skill != row.skill  # NaN: controls and the oracle have no skill
         skill = "" if reference else f"{row.skill:+.2f} {interval(row.skill_low, row.skill_high, 2)}"
         value = f"{row.value:.2f} {interval(row.low, row.high, 2)}"
-        tier = row.tier or "–"
-        cells = ("" if reference else row.rank, row.method, tier, value, f"{row.worst:.2f}", skill)
+        cells = ("" if reference else row.rank, row.method, value, f"{row.worst:.2f}", skill)
         if row.value != row.value:
-            cells = ("", row.method, "", "incomplete: it failed somewhere", "", "")
+            cells = ("", row.method, "incomplete: it failed somewhere", "", "")
         table.add_row(*(escape(str(cell)) for cell in cells), style="dim" if reference else "")
     return table
 

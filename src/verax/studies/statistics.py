@@ -135,8 +135,10 @@ def bucket_means(
 def _bounds(scores: pd.DataFrame) -> tuple[float, float]:
     """What the scores of a metric can be; anything where the table does not name one that is known."""
     names = scores["metric"].astype(str).unique() if "metric" in scores else []
-    known = len(names) == 1 and names[0] in METRICS
-    return METRICS.get(names[0]).bounds if known else (-np.inf, np.inf)
+    if len(names) != 1 or names[0] not in METRICS:
+        return -np.inf, np.inf
+    low, high = METRICS.get(names[0]).bounds
+    return float(min(low, scores["value"].min())), float(max(high, scores["value"].max()))
 
 
 def _mean(values: Floats) -> Floats:
