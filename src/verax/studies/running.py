@@ -237,7 +237,7 @@ def _identify(
     reader: Reader, store: Store, quiet: bool
 ) -> tuple[Identification | None, list[dict[str, str]]]:
     """What can be read off the maps, where the study asks for it, and the failures."""
-    with progress.bar(hidden=quiet) as bar:
+    with progress.bar(hidden=quiet or not reader.readings) as bar:
         row = bar.add_task("reading", total=len(reader.readings))
 
         def watch(name: str) -> None:
