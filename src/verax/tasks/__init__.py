@@ -11,6 +11,7 @@ from verax.tasks import worlds
 from verax.tasks.base import Task
 from verax.tasks.blocks import BlockDigits
 from verax.tasks.manipulations import MANIPULATIONS
+from verax.tasks.shapes import Shapes
 from verax.tasks.spurious import Spurious
 from verax.tasks.textbox import Reasoning, TextBox
 from verax.tasks.textbox.settings import SETTINGS
@@ -71,6 +72,7 @@ for _name in MANIPULATIONS:
     _full = f"worlds/spurious-{_name}"
     _made = _Built(_full, Spurious.graded, "reliance", "strength", "background", manipulation=_name)
     TASKS.register(_full, _made)
+TASKS.register("shapes", _Built("shapes", Shapes, "explains"))
 
 
 def is_builtin(name: str) -> bool:
@@ -98,7 +100,8 @@ def task(name: str | Task, **options: Any) -> Task:
         **options: for TextBox, ``renderer`` (``"sound"``, ``"published"``) and ``background``
             (``"black"``, ``"noise"``, ``"noise:0-99"``, ``"texture"``, ``"folder:PATH"``);
             for ``worlds/block-digits``, ``source`` and ``background``; for ``worlds/spurious-...``,
-            ``reliance``, ``strength`` and ``background``.
+            ``reliance``, ``strength`` and ``background``; for ``shapes``, ``explains`` (``"label"``,
+            ``"other"``).
     """
     if not isinstance(name, str):
         if options:
