@@ -10,6 +10,7 @@ from verax.registry import Registry
 from verax.tasks import worlds
 from verax.tasks.base import Task
 from verax.tasks.blocks import BlockDigits
+from verax.tasks.climate import making
 from verax.tasks.manipulations import MANIPULATIONS
 from verax.tasks.shapes import Shapes
 from verax.tasks.spurious import Spurious
@@ -45,7 +46,7 @@ class _Built:
             raise InvalidParameter(f"{self.name} is drawn by the renderer 'sound' only.")
         for option in options:
             if option not in self.allowed:
-                have = " and ".join(self.allowed)
+                have = ", ".join(self.allowed[:-1]) + f" and {self.allowed[-1]}"
                 raise InvalidParameter(f"{self.name} has the options {have}, not {option!r}.")
         return self.make(self.name, **self.settings, **options)
 
@@ -73,6 +74,14 @@ for _name in MANIPULATIONS:
     _made = _Built(_full, Spurious.graded, "reliance", "strength", "background", manipulation=_name)
     TASKS.register(_full, _made)
 TASKS.register("shapes", _Built("shapes", Shapes, "explains"))
+for _name, _make in (
+    ("analytic", making.from_analytic),
+    ("cobe-sst2", making.from_cobe),
+    ("sea-ice", making.from_cobe),
+    ("field", making.from_file),
+):
+    _allowed = making.OPTIONS + (making.FILE_OPTIONS if _name == "field" else ())
+    TASKS.register(f"climate/{_name}", _Built(f"climate/{_name}", _make, *_allowed))
 
 
 def is_builtin(name: str) -> bool:
@@ -101,7 +110,9 @@ def task(name: str | Task, **options: Any) -> Task:
             (``"black"``, ``"noise"``, ``"noise:0-99"``, ``"texture"``, ``"folder:PATH"``);
             for ``worlds/block-digits``, ``source`` and ``background``; for ``worlds/spurious-...``,
             ``reliance``, ``strength`` and ``background``; for ``shapes``, ``explains`` (``"label"``,
-            ``"other"``).
+            ``"other"``); for ``climate/...``, ``function`` (its seed),
+            ``breaks``, ``samples``, ``baseline``, ``uniform`` and ``globally``, and for ``climate/field``
+            the ``field``'s file and what `verax.tasks.climate.making.from_file` says.
     """
     if not isinstance(name, str):
         if options:
