@@ -82,9 +82,7 @@ RECIPES = {
 }
 """Name -> recipe, before it is fitted to a task and an architecture."""
 
-_SHAPES = Recipe(
-    rate=0.01, batch=128, epochs=5, scenes=56_250, cycle=False, repeat=True, optimiser="sgd"
-)
+_SHAPES = Recipe(rate=0.01, batch=128, epochs=5, scenes=56_250, cycle=False, repeat=True, optimiser="sgd")
 """`published` on squares and circles: 450,000 pictures, five times each (arXiv 2202.03407)."""
 
 _SCENES = {"textbox/simple-fr": 2000, "textbox/simple-nr": 5000, "textbox/complex-fr": 2000}

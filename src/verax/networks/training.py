@@ -356,9 +356,7 @@ class _Job:
                 if plan.stop is None and plan.adversary is None:
                     worst = _worst_bucket(model, self.task, self.chosen, self.seed, self.device)
                     fresh = self.early_stop and not plan.repeat
-                    if fresh and _good_enough(
-                        model, self.task, worst, self.seed, whole=self.groups is None
-                    ):
+                    if fresh and _good_enough(model, self.task, worst, self.seed, whole=self.groups is None):
                         return epoch, loss, "certified"
         return epoch, loss, "epochs"
 
