@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -193,7 +193,7 @@ class Shapes:
     name: str = "shapes"
     explains: str = "label"
     family: str = "shapes"
-    background: Background = backgrounds.Black()
+    background: Background = field(default_factory=backgrounds.Black)
 
     def __post_init__(self) -> None:
         if self.explains not in EXPLAINS:
