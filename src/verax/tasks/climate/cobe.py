@@ -22,6 +22,8 @@ EXTRACT = "climate/cobe2_10deg_points_1950_2019.npz"
 
 VARIABLES = {"cobe-sst2": "sst", "sea-ice": "icec"}
 MONTHS = 840
+FACTS = (460, 458, 630, 630, 51.3)
+"""Of the published field: points, cells, pairs above 0.99, how many of them are polar, largest eigenvalue."""
 
 
 def extract_path() -> Path:
@@ -61,8 +63,31 @@ def _field(name: str, path: str) -> Field:
     series, about = read(Path(path), VARIABLES[name])
     with np.errstate(invalid="ignore"):
         series[np.abs(series) > 500] = np.nan
-    # points under permanent ice or without any ice have no spread; 0 / 0 removed them in the original too
-    ocean = np.isfinite(series).all(0) & ~steps.constant(series)
+    ocean = np.asarray(np.isfinite(series).all(0))
+    cells, flat = steps.prepare(series[:, ocean], about["months"])
+    # points under permanent ice, or that never see any, have no spread: the original's 0 / 0 left them out too
+    before = int(ocean.sum())
+    ocean[ocean] = ~flat
     grid = Grid.of(about["lat"], about["lon"], ocean)
-    cells = steps.standardise(steps.detrend(steps.anomalies(series[:, ocean], about["months"])))
-    return Field.of(name, grid, torch.from_numpy(steps.correlations(cells)))
+    made = Field.of(name, grid, torch.from_numpy(steps.correlations(cells[:, ~flat])))
+    if name == "cobe-sst2":
+        check_facts(made, before)
+    return made
+
+
+def check_facts(made: Field, before: int) -> None:
+    """Refuse data that do not have the properties of the published field.
+
+    Args:
+        made: the field.
+        before: how many points had values, before constant ones were removed.
+    """
+    near = (made.correlation.triu(1) > 0.99).nonzero()
+    polar = int((made.grid.rows[near] == 0).all(1).sum())
+    top = float(torch.linalg.eigvalsh(made.correlation)[-1])
+    found = (before, len(made), len(near), polar, round(top, 1))
+    if found != FACTS:
+        raise InvalidInput(
+            f"These data are not those of the paper: points, cells, pairs above 0.99, polar pairs and the "
+            f"largest eigenvalue are {found} instead of {FACTS}."
+        )
