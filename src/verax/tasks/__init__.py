@@ -10,6 +10,7 @@ from verax.registry import Registry
 from verax.tasks import worlds
 from verax.tasks.base import Task
 from verax.tasks.blocks import BlockDigits
+from verax.tasks.climate import making
 from verax.tasks.manipulations import MANIPULATIONS
 from verax.tasks.spurious import Spurious
 from verax.tasks.textbox import Reasoning, TextBox
@@ -44,7 +45,7 @@ class _Built:
             raise InvalidParameter(f"{self.name} is drawn by the renderer 'sound' only.")
         for option in options:
             if option not in self.allowed:
-                have = " and ".join(self.allowed)
+                have = ", ".join(self.allowed[:-1]) + f" and {self.allowed[-1]}"
                 raise InvalidParameter(f"{self.name} has the options {have}, not {option!r}.")
         return self.make(self.name, **self.settings, **options)
 
@@ -71,6 +72,14 @@ for _name in MANIPULATIONS:
     _full = f"worlds/spurious-{_name}"
     _made = _Built(_full, Spurious.graded, "reliance", "strength", "background", manipulation=_name)
     TASKS.register(_full, _made)
+for _name, _make in (
+    ("analytic", making.from_analytic),
+    ("cobe-sst2", making.from_cobe),
+    ("sea-ice", making.from_cobe),
+    ("field", making.from_file),
+):
+    _allowed = making.OPTIONS + (making.FILE_OPTIONS if _name == "field" else ())
+    TASKS.register(f"climate/{_name}", _Built(f"climate/{_name}", _make, *_allowed))
 
 
 def is_builtin(name: str) -> bool:
@@ -98,7 +107,9 @@ def task(name: str | Task, **options: Any) -> Task:
         **options: for TextBox, ``renderer`` (``"sound"``, ``"published"``) and ``background``
             (``"black"``, ``"noise"``, ``"noise:0-99"``, ``"texture"``, ``"folder:PATH"``);
             for ``worlds/block-digits``, ``source`` and ``background``; for ``worlds/spurious-...``,
-            ``reliance``, ``strength`` and ``background``.
+            ``reliance``, ``strength`` and ``background``; for ``climate/...``, ``function`` (its seed),
+            ``breaks``, ``samples``, ``baseline``, ``uniform`` and ``globally``, and for ``climate/field``
+            the ``field``'s file and what `verax.tasks.climate.making.from_file` says.
     """
     if not isinstance(name, str):
         if options:
