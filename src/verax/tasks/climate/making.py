@@ -23,7 +23,11 @@ FILE_OPTIONS = ("field", *READING)
 
 def _climate(name: str, origin: Any, **options: Any) -> Climate:
     names = {"function": "seed", "samples": "count"}
-    return Climate(name, origin, **{names.get(option, option): options[option] for option in options})
+    given = {names.get(option, option): options[option] for option in options}
+    usual = {entry.name: entry.default for entry in fields(Climate)}
+    # what is not usual is part of the name, as `verax.task` reads it: one study may hold many of them
+    marks = [f"{o}={options[o]}" for o in OPTIONS if o in options and options[o] != usual[names.get(o, o)]]
+    return Climate(f"{name}?{'&'.join(marks)}" if marks else name, origin, **given)
 
 
 def from_analytic(name: str, **options: Any) -> Climate:
