@@ -244,7 +244,7 @@ def _descend(
                 if step < steps:
                     turn()
                 if step % 50 == 0 or step == steps:
-                    watch(Progress(epoch, plan.epochs, step, steps, float(loss)))
+                    watch(Progress(epoch, plan.epochs, step, steps, float(loss.detach())))
     last = [m for m in model.modules() if isinstance(m, nn.Linear)][-1]
     with torch.no_grad():
         for weight in last.parameters():
