@@ -17,6 +17,7 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
         "vgg16": "verax.networks.vgg:vgg16",
         "resnet18": "verax.networks.resnet:resnet18",
         "vit": "verax.networks.vit:vit",
+        "shapes-cnn": "verax.networks.shapes:shapes_cnn",
         "wired": "verax.networks.wired:untrained",
         "mlp": "verax.networks.dense:mlp",
         "linear": "verax.networks.linear:linear",

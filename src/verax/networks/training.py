@@ -350,9 +350,8 @@ class _Job:
                     return epoch, loss, "dead"
                 if plan.stop is None and plan.adversary is None:
                     worst = _worst_bucket(model, self.task, self.chosen, self.seed, self.device)
-                    if self.early_stop and _good_enough(
-                        model, self.task, worst, self.seed, whole=self.groups is None
-                    ):
+                    fresh = self.early_stop and not plan.repeat
+                    if fresh and _good_enough(model, self.task, worst, self.seed, whole=self.groups is None):
                         return epoch, loss, "certified"
         return epoch, loss, "epochs"
 

@@ -13,6 +13,7 @@ from verax.tasks.base import Task
 from verax.tasks.blocks import BlockDigits
 from verax.tasks.climate import making
 from verax.tasks.manipulations import MANIPULATIONS
+from verax.tasks.shapes import Shapes
 from verax.tasks.spurious import Spurious
 from verax.tasks.textbox import Reasoning, TextBox
 from verax.tasks.textbox.settings import SETTINGS
@@ -73,6 +74,7 @@ for _name in MANIPULATIONS:
     _full = f"worlds/spurious-{_name}"
     _made = _Built(_full, Spurious.graded, "reliance", "strength", "background", manipulation=_name)
     TASKS.register(_full, _made)
+TASKS.register("shapes", _Built("shapes", Shapes, "explains"))
 for _name, _make in (
     ("analytic", making.from_analytic),
     ("cobe-sst2", making.from_cobe),
@@ -126,7 +128,8 @@ def task(name: str | Task, **options: Any) -> Task:
         **options: for TextBox, ``renderer`` (``"sound"``, ``"published"``) and ``background``
             (``"black"``, ``"noise"``, ``"noise:0-99"``, ``"texture"``, ``"folder:PATH"``);
             for ``worlds/block-digits``, ``source`` and ``background``; for ``worlds/spurious-...``,
-            ``reliance``, ``strength`` and ``background``; for ``climate/...``, ``function`` (its seed),
+            ``reliance``, ``strength`` and ``background``; for ``shapes``, ``explains`` (``"label"``,
+            ``"other"``); for ``climate/...``, ``function`` (its seed),
             ``breaks``, ``samples``, ``baseline``, ``uniform`` and ``globally``, and for ``climate/field``
             the ``field``'s file and what `verax.tasks.climate.making.from_file` says.
     """
