@@ -18,7 +18,7 @@ from verax.tasks.climate.fields import Field
 from verax.tasks.climate.grid import Grid
 
 EXTRACT = "climate/cobe2_10deg_points_1950_2019.npz"
-"""Below VERAX_DATA or the store: every tenth point of 1950 to 2019."""
+"""Below VERAX_DATA: every tenth point of 1950 to 2019, temperature and ice."""
 
 VARIABLES = {"cobe-sst2": "sst", "sea-ice": "icec"}
 MONTHS = 840
@@ -26,16 +26,20 @@ FACTS = (460, 458, 630, 630, 51.3)
 """Of the published field: points, cells, pairs above 0.99, how many of them are polar, largest eigenvalue."""
 
 
-def extract_path() -> Path:
-    """Where the extract lies: under VERAX_DATA, or in the store where `verax data` put it."""
-    folders = [store_folder()]
-    if os.environ.get("VERAX_DATA"):
-        folders.insert(0, Path(os.environ["VERAX_DATA"]))
-    for folder in folders:
-        if (folder / EXTRACT).is_file():
-            return folder / EXTRACT
+def stored(name: str) -> Path:
+    """Where `verax data` puts what it reduced."""
+    return store_folder() / "climate" / f"{name}.npz"
+
+
+def extract_path(name: str) -> Path:
+    """Where the data lie: the extract under VERAX_DATA, or what `verax data` put into the store."""
+    data = os.environ.get("VERAX_DATA")
+    if data and (Path(data) / EXTRACT).is_file():
+        return Path(data) / EXTRACT
+    if stored(name).is_file():
+        return stored(name)
     raise MissingFile(
-        f"COBE-SST2 is not here: run 'verax data cobe-sst2', or put {EXTRACT} into the folder VERAX_DATA."
+        f"COBE-SST2 is not here: run 'verax data {name}', or put {EXTRACT} into the folder VERAX_DATA."
     )
 
 
@@ -55,7 +59,7 @@ def read(path: Path, variable: str) -> tuple[NDArray[np.float64], dict[str, NDAr
 
 def field(name: str = "cobe-sst2") -> Field:
     """The field called "cobe-sst2" (sea-surface temperature) or "sea-ice", pre-processed as published."""
-    return _field(name, str(extract_path()))
+    return _field(name, str(extract_path(name)))
 
 
 @lru_cache(maxsize=4)
@@ -65,7 +69,7 @@ def _field(name: str, path: str) -> Field:
         series[np.abs(series) > 500] = np.nan
     ocean = np.asarray(np.isfinite(series).all(0))
     cells, flat = steps.prepare(series[:, ocean], about["months"])
-    # points under permanent ice, or that never see any, have no spread: the original's 0 / 0 left them out too
+    # points under permanent ice, or without any, have no spread: the original's 0 / 0 left them out too
     before = int(ocean.sum())
     ocean[ocean] = ~flat
     grid = Grid.of(about["lat"], about["lon"], ocean)

@@ -128,7 +128,9 @@ def _from_matrix(
     """A field whose matrix somebody has estimated already."""
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.dtype.kind not in "fiu":
         raise InvalidInput(f"The matrix in {path.name} is not square but {matrix.shape}.")
-    mask = np.nan_to_num(np.squeeze(arrays.get("mask", np.ones((1, len(matrix)))))) > 0.5
+    mask = np.nan_to_num(arrays.get("mask", np.ones((1, len(matrix))))) > 0.5
+    if mask.ndim == 3 and mask.shape[2] == 1:
+        mask = mask[:, :, 0]
     if mask.ndim != 2 or int(mask.sum()) != len(matrix):
         raise InvalidInput(
             f"The mask in {path.name} has {int(mask.sum())} ocean cells, its matrix {len(matrix)}."

@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verax.errors import InvalidInput, InvalidParameter, MissingExtra, MissingFile, UnknownName, suggestion
+from verax.errors import (
+    InvalidInput,
+    InvalidParameter,
+    MissingExtra,
+    MissingFile,
+    UnknownName,
+    VeraxError,
+    suggestion,
+)
 from verax.tasks.climate.series import Series
 
 _NORTH = ("lat", "latitude", "nav_lat", "y", "j", "nlat")
@@ -31,7 +39,8 @@ def _engine(path: Path) -> str:
     raise MissingFile(f"The file {str(path)!r} is not a NetCDF, NPZ or NPY file.")
 
 
-def _packages() -> Any:
+def packages() -> Any:
+    """xarray, when all that it needs here is installed."""
     try:
         for name in ("h5py", "h5netcdf"):
             importlib.import_module(name)
@@ -49,11 +58,11 @@ def is_xarray(source: Any) -> bool:
 
 def read(path: Path, variable: str | None, monthly: bool | None = None, step: int = 1) -> Series:
     """A variable of a NetCDF file; `step` reads every so-many rows and columns only."""
-    engine, xarray = _engine(path), _packages()
+    engine, xarray = _engine(path), packages()
     try:
         with xarray.open_dataset(path, engine=engine, decode_times=False) as opened:
             return from_xarray(opened, variable, monthly, step, path.name)
-    except (InvalidInput, InvalidParameter, UnknownName):
+    except VeraxError:
         raise
     except (OSError, ValueError, KeyError, RuntimeError, EOFError, TypeError) as error:
         raise MissingFile(f"The file {str(path)!r} is damaged and cannot be read.") from error
@@ -75,9 +84,10 @@ def from_xarray(
     places = [_coordinate(array, dimension) for dimension in (north, east)]
     if any(place is None for place in places):
         places = [None, None]
-    months, regular = _months(array, time, what, monthly)
+    months, years = _months(array, time, what, monthly)
+    regular = months is not None and bool((np.diff(12 * years + months) == 1).all())
     values = np.asarray(array.values, dtype=np.float64)
-    return Series(variable, name, values, places[0], places[1], months, regular)
+    return Series(variable, name, values, places[0], places[1], months, years, regular)
 
 
 def _choose(dataset: Any, variable: str | None, name: str) -> str:
@@ -133,23 +143,21 @@ def _coordinate(array: Any, dimension: str) -> NDArray[Any] | None:
     return None if found is None or found.dtype.kind not in "fiu" else found.astype(np.float64)
 
 
-def _months(array: Any, time: str, what: str, monthly: bool | None) -> tuple[NDArray[Any] | None, bool]:
-    """Calendar months, where the time axis knows them, and whether times are a month apart."""
+def _months(array: Any, time: str, what: str, monthly: bool | None) -> tuple[Any, Any]:
+    """Calendar months and years, where the time axis knows them."""
     if time not in array.coords:
-        return None, False
+        return None, None
     axis = array.coords[time]
     if axis.dtype.kind in "fiu" and " since " in str(axis.attrs.get("units", "")):
         try:
             axis = importlib.import_module("xarray").decode_cf(axis.to_dataset(name="axis"))[time]
         except (ValueError, ImportError, OverflowError) as error:
             if monthly is not None:
-                return None, False
+                return None, None
             raise InvalidInput(
                 f"{what} has times that cannot be read ({axis.attrs.get('calendar', 'no')} calendar, "
                 f"{axis.attrs['units']!r}): say whether it is monthly from January on (monthly) or not."
             ) from error
     if not np.issubdtype(axis.dtype, np.datetime64) and axis.dtype.kind != "O":
-        return None, False
-    months = np.asarray(axis.dt.month.values)
-    years = np.asarray(axis.dt.year.values)
-    return months, bool((np.diff(12 * years + months) == 1).all())
+        return None, None
+    return np.asarray(axis.dt.month.values), np.asarray(axis.dt.year.values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ class Series:
         latitudes: ``(R,)``, or None where they are not known.
         longitudes: ``(C,)``, or None.
         months: ``(time,)`` calendar months, or None.
+        years: ``(time,)``, or None.
         regular: whether the times are a month apart.
     """
 
@@ -33,6 +34,7 @@ class Series:
     latitudes: NDArray[Any] | None = None
     longitudes: NDArray[Any] | None = None
     months: NDArray[Any] | None = None
+    years: NDArray[Any] | None = None
     regular: bool = True
 
     def __post_init__(self) -> None:
@@ -76,7 +78,7 @@ class Series:
         latitudes, longitudes = axis(self.latitudes, rows), axis(self.longitudes, columns)
         if latitudes is not None and latitudes[0] < latitudes[-1]:
             values, latitudes = values[:, ::-1], latitudes[::-1]
-        return Series(self.variable, self.file, values, latitudes, longitudes, self.months, self.regular)
+        return replace(self, values=values, latitudes=latitudes, longitudes=longitudes)
 
     def grid(self, ocean: NDArray[np.bool_]) -> Grid:
         """The grid with these ocean cells."""
