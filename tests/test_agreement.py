@@ -1,4 +1,4 @@
-"""Measures of agreement against loops, enumeration and SciPy; scores of degenerate maps; the exact protocol."""
+"""Measures of agreement against loops, enumeration and SciPy; degenerate maps; the exact protocol."""
 
 import itertools
 import math

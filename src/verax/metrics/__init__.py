@@ -114,6 +114,7 @@ _SHAPLEY = (
 CORE = "/core"
 """Ending of the metrics that leave out elements which count the same thing many times, as at the poles."""
 
+_VERAX = "verax, this package"
 _MAMALAKIS = "Mamalakis, Ebert-Uphoff and Barnes, Environmental Data Science 2022"
 _EXACT = (
     Metric(
@@ -121,7 +122,12 @@ _EXACT = (
     ),
     Metric("spearman", "The same, of ranks.", True, (-1.0, 1.0), "exact", _MAMALAKIS),
     Metric(
-        "sign-agreement", "Share of elements with the right sign; 0 counts half.", True, _UNIT, "exact", ""
+        "sign-agreement",
+        "Share of elements with the right sign; 0 counts half.",
+        True,
+        _UNIT,
+        "exact",
+        _VERAX,
     ),
     Metric(
         "top-overlap",
@@ -129,7 +135,7 @@ _EXACT = (
         True,
         _UNIT,
         "exact",
-        "",
+        _VERAX,
     ),
     Metric("mass", "Share of the map's mass on the truth's strongest tenth.", True, _UNIT, "exact", _ARRAS),
     Metric(
@@ -138,7 +144,7 @@ _EXACT = (
         False,
         (0.0, math.inf),
         "exact",
-        "",
+        _VERAX,
     ),
     Metric(
         "pearson/magnitude",

@@ -14,6 +14,7 @@ import math
 import torch
 from torch import Tensor
 
+from verax.correlations import average_ranks, correlation
 from verax.errors import InvalidInput
 
 SHARE = 0.1
@@ -37,30 +38,9 @@ def pair(maps: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
     return comparable(maps), truth.detach().to(maps.device, torch.float64)
 
 
-def correlation(a: Tensor, b: Tensor) -> Tensor:
-    """Pearson's correlation of the rows; 0 where a row of `a` is constant, NaN where one of `b` is."""
-    a_flat, b_flat = (t.amin(1) == t.amax(1) if t.shape[1] else t.new_ones(len(t)).bool() for t in (a, b))
-    # divided by its largest magnitude first: squares of tiny or huge numbers would leave the range of floats
-    a, b = (t / t.abs().amax(1, keepdim=True).clamp(min=torch.finfo(t.dtype).tiny) for t in (a, b))
-    a, b = (t - t.mean(1, keepdim=True) for t in (a, b))
-    norm = a.square().sum(1).sqrt() * b.square().sum(1).sqrt()
-    found = ((a * b).sum(1) / torch.where(norm > 0, norm, 1.0)).clamp(-1, 1)
-    found = torch.where(a_flat | (norm == 0), 0.0, found)
-    return torch.where(b_flat, torch.nan, found)
-
-
 def pearson(maps: Tensor, truth: Tensor) -> Tensor:
     """Linear correlation over elements: 0 for a map that says nothing, NaN where the truth is constant."""
     return correlation(*pair(maps, truth))
-
-
-def average_ranks(values: Tensor) -> Tensor:
-    """Ranks of each row from 1, equal values sharing the mean of their places: ``(N, D)``."""
-    values = values.contiguous()
-    rising = values.sort(1).values
-    below = torch.searchsorted(rising, values)
-    until = torch.searchsorted(rising, values, right=True)
-    return (below + until + 1).to(torch.float64) / 2
 
 
 def spearman(maps: Tensor, truth: Tensor) -> Tensor:

@@ -209,16 +209,16 @@ def score(
     """Score raw attributions against the truth, or, under "faithfulness", by asking the network.
 
     Args:
-        maps: attributions with the shape of ``cases.inputs`` or, of pictures, ``(N, H, W)``. NaN and infinity are allowed:
-            such a map is degenerate and gets its defined score.
+        maps: attributions with the shape of ``cases.inputs`` or, of pictures, ``(N, H, W)``. NaN and
+            infinity are allowed: such a map is degenerate and gets its defined score.
         cases: the cases that were explained.
         protocol: "sound", "published", "faithfulness" or "exact"; "sound:counterfactual" and "sound:shapley"
             ask that the cases carry that truth, while "sound" takes the one that they have. "exact" is for
             tasks that know the right attribution of every element, and the only one for vectors.
         predictions: ``(N,)`` labels that the network gave, which were explained (default: the targets of the
             cases). Where it is wrong it did not follow the reasoning, so nothing is known about the right
-            explanation: under "sound" and "exact" its scores are NaN. Under "published" they are kept, as in the paper,
-            and under "faithfulness", which needs no truth.
+            explanation: under "sound" and "exact" its scores are NaN. Under "published" they are kept, as in
+            the paper, and under "faithfulness", which needs no truth.
         transfer: how "published" turns a map into a picture. With "projection" each group of cases is one
             batch, as in the paper.
         sign: what "sound" keeps of a map: "magnitude", "positive" or "signed".

@@ -1,8 +1,8 @@
 """Protocols: how a raw attribution becomes a scored map.
 
 ``published`` does it as the paper's code did, quirks included; ``sound`` does it as it should be done;
-``faithfulness`` asks the network instead of the truth; ``exact`` compares maps, number by number, with a truth
-that is known for every input element. After a colon stands the truth that maps are scored
+``faithfulness`` asks the network instead of the truth; ``exact`` compares maps, number by number, with a
+truth that is known for every input element. After a colon stands the truth that maps are scored
 against, where it is not the rule: ``sound:counterfactual``, ``sound:shapley``.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from verax.errors import InvalidParameter
@@ -84,8 +85,25 @@ for _name, _make in (
     TASKS.register(f"climate/{_name}", _Built(f"climate/{_name}", _make, *_allowed))
 
 
+def _read(text: str) -> dict[str, Any]:
+    """Options behind the question mark of a name: ``function=3&breaks=0``."""
+    options: dict[str, Any] = {}
+    for part in text.split("&"):
+        option, equals, value = part.partition("=")
+        if not (option and equals and value):
+            raise InvalidParameter(f"Options of a task are written as NAME?OPTION=VALUE&..., not {text!r}.")
+        options[option] = value
+        for kind in (int, float):
+            with suppress(ValueError):
+                options[option] = kind(value)
+                break
+    return options
+
+
 def is_builtin(name: str) -> bool:
     """Whether a task comes with a package, so that the command line can name it too."""
+    if name not in TASKS:
+        name = name.partition("?")[0]
     return name in TASKS and not isinstance(TASKS.get(name), _Own)
 
 
@@ -95,7 +113,7 @@ def register(made: Task) -> str:
         raise InvalidParameter(
             f"A task must have the members of verax.tasks.Task; {type(made).__name__} has not."
         )
-    if is_builtin(made.name):
+    if made.name in TASKS and is_builtin(made.name):
         raise InvalidParameter(f"{made.name!r} is a task of verax itself; choose another name.")
     TASKS.register(made.name, _Own(made), replace=True)
     return made.name
@@ -105,7 +123,8 @@ def task(name: str | Task, **options: Any) -> Task:
     """The task called `name`; a `Task` object is given back as it is.
 
     Args:
-        name: such as ``"textbox/complex-cr1"`` or ``"worlds/xor"``; ``verax list tasks`` shows all.
+        name: such as ``"textbox/complex-cr1"`` or ``"worlds/xor"``; ``verax list tasks`` shows all. Options
+            may stand behind it, as in ``"climate/analytic?function=3&breaks=0"``.
         **options: for TextBox, ``renderer`` (``"sound"``, ``"published"``) and ``background``
             (``"black"``, ``"noise"``, ``"noise:0-99"``, ``"texture"``, ``"folder:PATH"``);
             for ``worlds/block-digits``, ``source`` and ``background``; for ``worlds/spurious-...``,
@@ -118,5 +137,8 @@ def task(name: str | Task, **options: Any) -> Task:
         if options:
             raise InvalidParameter("Options belong to a task's name; a task object has its own already.")
         return name
+    if name not in TASKS and "?" in name:
+        name, _, text = name.partition("?")
+        options = {**_read(text), **options}
     made: Task = TASKS.get(name)(**options)
     return made

@@ -18,22 +18,28 @@ from verax.tasks.climate.fields import Field
 from verax.tasks.climate.grid import Grid
 
 EXTRACT = "climate/cobe2_10deg_points_1950_2019.npz"
-"""Below VERAX_DATA or the store: every tenth point of 1950 to 2019."""
+"""Below VERAX_DATA: every tenth point of 1950 to 2019, temperature and ice."""
 
 VARIABLES = {"cobe-sst2": "sst", "sea-ice": "icec"}
 MONTHS = 840
+FACTS = (460, 458, 630, 630, 51.3)
+"""Of the published field: points, cells, pairs above 0.99, how many of them are polar, largest eigenvalue."""
 
 
-def extract_path() -> Path:
-    """Where the extract lies: under VERAX_DATA, or in the store where `verax data` put it."""
-    folders = [store_folder()]
-    if os.environ.get("VERAX_DATA"):
-        folders.insert(0, Path(os.environ["VERAX_DATA"]))
-    for folder in folders:
-        if (folder / EXTRACT).is_file():
-            return folder / EXTRACT
+def stored(name: str) -> Path:
+    """Where `verax data` puts what it reduced."""
+    return store_folder() / "climate" / f"{name}.npz"
+
+
+def extract_path(name: str) -> Path:
+    """Where the data lie: the extract under VERAX_DATA, or what `verax data` put into the store."""
+    data = os.environ.get("VERAX_DATA")
+    if data and (Path(data) / EXTRACT).is_file():
+        return Path(data) / EXTRACT
+    if stored(name).is_file():
+        return stored(name)
     raise MissingFile(
-        f"COBE-SST2 is not here: run 'verax data cobe-sst2', or put {EXTRACT} into the folder VERAX_DATA."
+        f"COBE-SST2 is not here: run 'verax data {name}', or put {EXTRACT} into the folder VERAX_DATA."
     )
 
 
@@ -53,7 +59,7 @@ def read(path: Path, variable: str) -> tuple[NDArray[np.float64], dict[str, NDAr
 
 def field(name: str = "cobe-sst2") -> Field:
     """The field called "cobe-sst2" (sea-surface temperature) or "sea-ice", pre-processed as published."""
-    return _field(name, str(extract_path()))
+    return _field(name, str(extract_path(name)))
 
 
 @lru_cache(maxsize=4)
@@ -61,8 +67,31 @@ def _field(name: str, path: str) -> Field:
     series, about = read(Path(path), VARIABLES[name])
     with np.errstate(invalid="ignore"):
         series[np.abs(series) > 500] = np.nan
-    # points under permanent ice or without any ice have no spread; 0 / 0 removed them in the original too
-    ocean = np.isfinite(series).all(0) & ~steps.constant(series)
+    ocean = np.asarray(np.isfinite(series).all(0))
+    cells, flat = steps.prepare(series[:, ocean], about["months"])
+    # points under permanent ice, or without any, have no spread: the original's 0 / 0 left them out too
+    before = int(ocean.sum())
+    ocean[ocean] = ~flat
     grid = Grid.of(about["lat"], about["lon"], ocean)
-    cells = steps.standardise(steps.detrend(steps.anomalies(series[:, ocean], about["months"])))
-    return Field.of(name, grid, torch.from_numpy(steps.correlations(cells)))
+    made = Field.of(name, grid, torch.from_numpy(steps.correlations(cells[:, ~flat])))
+    if name == "cobe-sst2":
+        check_facts(made, before)
+    return made
+
+
+def check_facts(made: Field, before: int) -> None:
+    """Refuse data that do not have the properties of the published field.
+
+    Args:
+        made: the field.
+        before: how many points had values, before constant ones were removed.
+    """
+    near = (made.correlation.triu(1) > 0.99).nonzero()
+    polar = int((made.grid.rows[near] == 0).all(1).sum())
+    top = float(torch.linalg.eigvalsh(made.correlation)[-1])
+    found = (before, len(made), len(near), polar, round(top, 1))
+    if found != FACTS:
+        raise InvalidInput(
+            f"These data are not those of the paper: points, cells, pairs above 0.99, polar pairs and the "
+            f"largest eigenvalue are {found} instead of {FACTS}."
+        )

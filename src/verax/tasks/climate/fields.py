@@ -26,15 +26,24 @@ class Field:
         grid: where its cells lie.
         correlation: ``(D, D)`` float64, positive definite.
         shrinkage: the weight of the identity matrix in `correlation`; 0 where none was needed.
+        notes: what was done to the data, in sentences.
     """
 
     name: str
     grid: Grid
     correlation: Tensor
     shrinkage: float = 0.0
+    notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, name: str, grid: Grid, matrix: Tensor, shrinkage: float | None = None) -> Field:
+    def of(
+        cls,
+        name: str,
+        grid: Grid,
+        matrix: Tensor,
+        shrinkage: float | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> Field:
         """The field of a correlation or covariance matrix.
 
         Args:
@@ -42,6 +51,7 @@ class Field:
             grid: its cells.
             matrix: ``(D, D)``; a covariance matrix is turned into correlations.
             shrinkage: weight of the identity; by default 0, or `SHRINKAGE` where the matrix is singular.
+            notes: what was done before.
         """
         if tuple(matrix.shape) != (len(grid), len(grid)):
             raise InvalidInput(f"A matrix of {tuple(matrix.shape)} does not fit {len(grid)} ocean cells.")
@@ -56,7 +66,10 @@ class Field:
         matrix.diagonal().fill_(1.0)
         if shrinkage is not None and not 0 <= shrinkage < 1:
             raise InvalidParameter(f"Shrinkage is a weight from 0 to below 1, not {shrinkage!r}.")
-        return cls(name, grid, *_definite(name, matrix, shrinkage))
+        matrix, shrunk = _definite(name, matrix, shrinkage)
+        if shrunk:
+            notes += (f"The correlations were shrunk towards 0 by {shrunk:g}.",)
+        return cls(name, grid, matrix, shrunk, notes)
 
     def __len__(self) -> int:
         """How many cells it has."""

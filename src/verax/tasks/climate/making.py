@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
 from verax.errors import InvalidParameter
-from verax.tasks.climate import cobe
+from verax.tasks.climate import cobe, files
 from verax.tasks.climate.analytic import analytic
 from verax.tasks.climate.fields import Field
+from verax.tasks.climate.files import Reading
 from verax.tasks.climate.task import Climate
 
 OPTIONS = ("function", "breaks", "samples", "baseline", "uniform", "globally")
 """What every climate task can be asked for."""
 
-FILE_OPTIONS = ("field", "variable", "coarsen", "by", "share", "monthly", "shrinkage", "constant")
+READING = tuple(option.name for option in fields(Reading))
+FILE_OPTIONS = ("field", *READING)
 """What `climate/field` can be asked for besides."""
 
 
 def _climate(name: str, origin: Any, **options: Any) -> Climate:
     names = {"function": "seed", "samples": "count"}
-    return Climate(name, origin, **{names.get(option, option): options[option] for option in options})
+    given = {names.get(option, option): options[option] for option in options}
+    usual = {entry.name: entry.default for entry in fields(Climate)}
+    # what is not usual is part of the name, as `verax.task` reads it: one study may hold many of them
+    marks = [f"{o}={options[o]}" for o in OPTIONS if o in options and options[o] != usual[names.get(o, o)]]
+    return Climate(f"{name}?{'&'.join(marks)}" if marks else name, origin, **given)
 
 
 def from_analytic(name: str, **options: Any) -> Climate:
@@ -37,8 +44,13 @@ def _no_file() -> Field:
     raise InvalidParameter("The task climate/field needs a file: field=PATH, and variable=NAME for NetCDF.")
 
 
-def from_file(name: str, field: str | None = None, **options: Any) -> Climate:
-    """A user's file; read at once, because what is wrong with it should be said at once."""
-    if field is None:
-        return _climate(name, _no_file, **options)
-    raise InvalidParameter("Files cannot be read yet.")
+def from_file(name: str, field: Any = None, **options: Any) -> Climate:
+    """A user's file or xarray object; read at once, because what is wrong with it should be said at once.
+
+    Besides `OPTIONS` there are those of `verax.tasks.climate.files.Reading`.
+    """
+    reading = Reading(**{option: options.pop(option) for option in READING if option in options})
+    made = _climate(name, _no_file if field is None else partial(files.field, field, reading), **options)
+    if field is not None:
+        made.source  # noqa: B018
+    return made

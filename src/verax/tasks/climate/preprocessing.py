@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from verax.errors import InvalidInput, InvalidParameter
 
-Series = NDArray[np.float64]
+Maps = NDArray[np.float64]
 COARSENINGS = ("points", "means")
 
 
-def anomalies(series: Series, months: NDArray[Any]) -> Series:
+def anomalies(series: Maps, months: NDArray[Any]) -> Maps:
     """Subtract from each value the mean of its calendar month over all years."""
     out = np.empty_like(series)
     for month in np.unique(months):
@@ -26,7 +26,7 @@ def anomalies(series: Series, months: NDArray[Any]) -> Series:
     return out
 
 
-def detrend(series: Series) -> Series:
+def detrend(series: Maps) -> Maps:
     """Subtract the least-squares line over the whole series from each point; the mean goes with it."""
     time = np.arange(len(series), dtype=np.float64)
     time -= time.mean()
@@ -35,15 +35,17 @@ def detrend(series: Series) -> Series:
     return np.asarray(centred - time[(slice(None), *[None] * slope.ndim)] * slope)
 
 
-def standardise(series: Series) -> Series:
-    """Subtract the mean and divide by the sample standard deviation (ddof 1)."""
-    centred = series - series.mean(0)
-    return np.asarray(centred / series.std(0, ddof=1))
+def prepare(series: Maps, months: NDArray[Any] | None) -> tuple[Maps, NDArray[np.bool_]]:
+    """Standardised series, and where that is impossible because nothing is left of them.
 
-
-def constant(series: Series) -> NDArray[np.bool_]:
-    """``(R, C)``; points whose values are all the same; missing values are not."""
-    return np.asarray(series.max(0) == series.min(0))
+    Args:
+        series: ``(time, ...)`` without missing values.
+        months: the calendar month of each time; None for samples that have no order.
+    """
+    left = series - series.mean(0) if months is None else detrend(anomalies(series, months))
+    spread = left.std(0, ddof=1)
+    flat = spread <= 1e-9 * np.abs(series).max(0)  # round-off, not variation
+    return np.asarray(left / np.where(flat, np.inf, spread)), flat
 
 
 def correlations(cells: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -51,9 +53,15 @@ def correlations(cells: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(cells.T @ cells / (len(cells) - 1))
 
 
+def check_step(step: int) -> None:
+    """Refuse what is no number of points."""
+    if not isinstance(step, int) or isinstance(step, bool) or step < 1:
+        raise InvalidParameter(f"Coarsening takes every so-many points, 1 or more, not {step!r}.")
+
+
 def coarsen(
-    series: Series, step: int, how: str = "points", share: float = 0.5
-) -> tuple[Series, NDArray[np.int64], NDArray[np.int64]]:
+    series: Maps, step: int, how: str = "points", share: float = 0.5
+) -> tuple[Maps, NDArray[np.int64], NDArray[np.int64]]:
     """Fewer points, and the first row and column of each.
 
     Args:
@@ -62,9 +70,7 @@ def coarsen(
         how: ``points`` takes the first point of each block, as published; ``means`` averages what is ocean.
         share: under ``means``, a block is ocean when more than this share of it is.
     """
-    if not isinstance(step, int) or isinstance(step, bool) or not 1 <= step <= min(series.shape[1:]):
-        most = min(series.shape[1:])
-        raise InvalidParameter(f"Coarsening takes every 1st to {most}th point, not every {step!r}.")
+    check_step(step)
     if how not in COARSENINGS:
         raise InvalidParameter(f"Coarsening is by {' or '.join(COARSENINGS)}, not {how!r}.")
     rows, columns = (np.arange(0, size, step) for size in series.shape[1:])
@@ -72,19 +78,19 @@ def coarsen(
         return series[:, ::step, ::step], rows, columns
     if not 0 <= share < 1:
         raise InvalidParameter(f"The share of ocean in a block is from 0 to below 1, not {share!r}.")
-    wet = np.isfinite(series).all(0)
+    wet = np.asarray(np.isfinite(series).all(0))
 
-    def blocks(maps: Series) -> Series:
+    def blocks(maps: NDArray[Any]) -> Maps:
         return np.add.reduceat(np.add.reduceat(maps, rows, -2), columns, -1)
 
     count = blocks(wet.astype(np.float64))
     area = blocks(np.ones(wet.shape))
-    total = blocks(np.asarray(np.where(wet, series, 0.0)))
+    total = blocks(np.nan_to_num(series) * wet)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(count > share * area, total / count, np.nan), rows, columns
 
 
-def check_values(series: Series, what: str) -> None:
+def check_values(series: Maps, what: str) -> None:
     """Refuse fill values that were not recognised as missing."""
     with np.errstate(invalid="ignore"):
         wrong = np.abs(series) > 500

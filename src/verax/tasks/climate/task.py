@@ -138,6 +138,11 @@ class Climate:
             "baseline": str(self.baseline),
         }
 
+    def curriculum(self) -> Mapping[str, Any]:
+        """Everything that networks trained on it depend on: all but the baseline, and how much they see."""
+        kept = {name: value for name, value in self.fingerprint().items() if name != "baseline"}
+        return {**kept, "samples": self.count}
+
     # -- samples -----------------------------------------------------------------------------------------
 
     def drawn(self, purpose: str = "train", count: int | None = None, seed: int = 0) -> Samples:
@@ -198,6 +203,7 @@ class Climate:
             names=(),
             values=values,
             kind="exact",
+            core=(~self.grid.polar).to(values.device).expand_as(values) if self.grid.polar.any() else None,
         )
 
     def retell(self, cases: Cases, truth: str) -> Cases:
