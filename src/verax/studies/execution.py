@@ -107,7 +107,7 @@ class Bench:
         methods.explain(
             model,
             cases.inputs[one],
-            predicted[one],
+            self.asked(unit, cases, predicted)[one],
             unit.method,
             truth=cases.truth[one],
             settings=settings,
@@ -129,6 +129,15 @@ class Bench:
         """Of methods that draw random numbers."""
         return seeding.key(self.study.seed, self.subject.task.name)
 
+    def asked(self, unit: Unit, cases: Cases, predicted: Tensor) -> Tensor:
+        """The output that a method is asked about: that of the prediction or of the label.
+
+        A task may turn it to another one, which the network speaks against.
+        """
+        found = cases.targets if unit.method and unit.method.explains == "label" else predicted
+        turned = getattr(self.subject.task, "asked", None)
+        return found if turned is None else turned(found)
+
     def attributions(self, unit: Unit, cases: Cases, asked: Tensor) -> Tensor:
         """The attributions of a unit's method for cases and the outputs that it is asked about."""
         assert unit.method is not None
@@ -149,7 +158,7 @@ class Bench:
         model, cases, predicted = self.load()
         seed = self.seed
         settings = self.settings(unit)
-        asked = cases.targets if unit.method.explains == "label" else predicted
+        asked = self.asked(unit, cases, predicted)
 
         start = time.perf_counter()
         maps = self.attributions(unit, cases, asked)
