@@ -41,7 +41,7 @@ def run(
     seeds: Annotated[str | None, typer.Option(help="Training seeds of the networks: 0,1,2.")] = None,
     protocols: Annotated[
         str | None,
-        typer.Option(help="Some of sound,sound:counterfactual,sound:shapley,published,faithfulness."),
+        typer.Option(help="Some of sound,sound:counterfactual,sound:shapley,published,faithfulness,exact."),
     ] = None,
     samples: Annotated[int | None, typer.Option(help="Images in each bucket.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the images and of random methods.")] = None,
@@ -56,6 +56,10 @@ def run(
     background: Annotated[
         str | None, typer.Option(help="black, noise, noise:LOW-HIGH or folder:PATH.")
     ] = None,
+    field: Annotated[
+        Path | None, typer.Option(help="A file (NetCDF, NPZ, NPY) that climate tasks are made from.")
+    ] = None,
+    variable: Annotated[str | None, typer.Option(help="Of that file, where it has several.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="Folder of the run (default: runs/NAME-HASH).")] = None,
     store: Annotated[
@@ -83,6 +87,8 @@ def run(
                 identify=identify,
                 renderer=renderer,
                 background=background,
+                field=field,
+                variable=variable,
                 device=device,
                 out=out,
                 store=store,
@@ -131,6 +137,41 @@ def _table(title: str, board: pd.DataFrame) -> Table:
             cells = ("", row.method, "incomplete: it failed somewhere", "", "")
         table.add_row(*(escape(str(cell)) for cell in cells), style="dim" if reference else "")
     return table
+
+
+def _show_exact(run: Run) -> None:
+    """Print the main measures of agreement with an exact truth, and how well the networks fit."""
+    from verax.reports import agreement
+
+    for family in dict.fromkeys(run.families.values()):
+        boards = agreement.means(run, family)
+        if "pearson" not in boards:
+            console.print(f"[red]{escape(family)}: no method could be ranked[/red]")
+            continue
+        names = [name for name in agreement.SHOWN if name in boards and name != "pearson/positive"]
+        tasks = [task for task, known in run.families.items() if known == family]
+        title = f"{run.manifest['study']['name']}: {family} tasks (exact protocol)"
+        title += f"\n{agreement.fit_words(run.manifest, tasks)}"
+        table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+        table.add_column("", justify="right", no_wrap=True, min_width=2)
+        table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
+        short = {"pearson/magnitude": "|r|", "pearson/core": "no pole", "sign-agreement": "sign"}
+        short |= {"top-overlap": "top", "total-gap": "gap"}
+        for name in names:
+            table.add_column(short.get(name, name), justify="right", no_wrap=True)
+        for row in boards["pearson"].itertuples(index=False):
+            values = [boards[name].set_index("method")["value"].get(row.method) for name in names]
+            cells = ["–" if value is None or value != value else f"{value:.2f}" for value in values]
+            ranked = row.rank == row.rank and row.rank is not None and str(row.rank) != "<NA>"
+            first = str(row.rank) if ranked else ""
+            table.add_row(first, escape(str(row.method)), *map(escape, cells), style="" if ranked else "dim")
+        console.print(table)
+    console.print(
+        "pearson: correlation of maps with the exact truth, mean over samples (no pole: without cells at a "
+        "pole; |r|: of magnitudes). The network is not the function it learned: what differs costs every "
+        "method. Dim rows are controls and the oracle.",
+        style="dim",
+    )
 
 
 def _show_faithfulness(run: Run) -> None:
@@ -227,6 +268,8 @@ def show(run: Run) -> None:
     identified = identifiability.part(run)
     if identified is not None:
         _show_identification(identified)
+    if "exact" in manifest["study"]["protocols"]:
+        _show_exact(run)
     if "faithfulness" in manifest["study"]["protocols"]:
         _show_faithfulness(run)
     passed = sum(bool(c["passed"]) for c in manifest["certificates"])
