@@ -72,7 +72,8 @@ class Bench:
     def settings(self, unit: Unit) -> dict[str, Any]:
         """The parameters of a unit; ``references = "task:N"`` becomes N training inputs, drawn once.
 
-        ``baseline = "task"`` becomes the input that the truth of a regression task is measured from.
+        ``baseline = "task"`` becomes the input that the truth of a regression task is measured from, and
+        ``segments = "task"`` the patches that its maps are compared on.
         """
         found = dict(unit.parameters or {})
         task = self.subject.task
@@ -82,6 +83,12 @@ class Bench:
                     f"{task.name} has no baseline of its own; name one for {unit.label!r}."
                 )
             found["baseline"] = task.reference.to(self.device)
+        if found.get("segments") == "task":
+            if not hasattr(type(task), "segments"):
+                raise InvalidParameter(
+                    f"{task.name} has no segments of its own; name some for {unit.label!r}."
+                )
+            found["segments"] = task.segments.to(self.device)  # type: ignore[union-attr]
         count = task_references(found.get("references"))
         if count is not None:
             if count not in self._drawn:
