@@ -131,7 +131,8 @@ def task(name: str | Task, **options: Any) -> Task:
             for ``worlds/block-digits``, ``source`` and ``background``; for ``worlds/spurious-...``,
             ``reliance``, ``strength`` and ``background``; for ``shapes``, ``explains`` (``"label"``,
             ``"other"``); for ``climate/...``, ``function`` (its seed), ``breaks``, ``samples``, ``baseline``,
-            ``uniform``, ``globally`` and ``patches``, and for ``climate/field`` the ``field``'s file and what `verax.tasks.climate.making.from_file` says.
+            ``uniform``, ``globally`` and ``patches``, and for ``climate/field`` the ``field``'s file
+            and what `verax.tasks.climate.making.from_file` says.
     """
     if not isinstance(name, str):
         if options:
