@@ -117,7 +117,7 @@ def test_a_task_of_patches_compares_patches_and_no_land():
     for row in range(6):
         both = torch.stack([sums["map"][row], sums["truth"][row]])
         assert table["pearson"][row] == pytest.approx(float(torch.corrcoef(both)[0, 1]), abs=1e-9)
-    inside = ~task.grid.polar
+    inside = task.grid.rows >= 5  # patches that hold a cell of the polar row are left out altogether
     kept = torch.unique(task.segments[inside], return_inverse=True)[1]
     core = agreement_of_patches(maps[:, inside], cases.truth.values[:, inside], kept)
     assert table["pearson/core"].tolist() == pytest.approx(core["pearson"].tolist(), abs=1e-9)
