@@ -139,6 +139,16 @@ def _table(title: str, board: pd.DataFrame) -> Table:
     return table
 
 
+_EXACT = {
+    "pearson/core": "no pole",
+    "spearman": "ranks",
+    "sign-agreement": "sign",
+    "top-overlap": "top",
+    "pearson/magnitude": "|r|",
+}
+"""Measures that fit a terminal, and what they are called there; the report has all."""
+
+
 def _show_exact(run: Run) -> None:
     """Print the main measures of agreement with an exact truth, and how well the networks fit."""
     from verax.reports import agreement
@@ -148,27 +158,28 @@ def _show_exact(run: Run) -> None:
         if "pearson" not in boards:
             console.print(f"[red]{escape(family)}: no method could be ranked[/red]")
             continue
-        names = [name for name in agreement.SHOWN if name in boards and name != "pearson/positive"]
+        names = [name for name in _EXACT if name in boards]
         tasks = [task for task, known in run.families.items() if known == family]
         title = f"{run.manifest['study']['name']}: {family} tasks (exact protocol)"
         title += f"\n{agreement.fit_words(run.manifest, tasks)}"
         table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         table.add_column("", justify="right", no_wrap=True, min_width=2)
         table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
-        short = {"pearson/magnitude": "|r|", "pearson/core": "no pole", "sign-agreement": "sign"}
-        short |= {"top-overlap": "top", "total-gap": "gap"}
+        table.add_column("pearson", justify="right", no_wrap=True)
         for name in names:
-            table.add_column(short.get(name, name), justify="right", no_wrap=True)
+            table.add_column(_EXACT[name], justify="right", no_wrap=True)
         for row in boards["pearson"].itertuples(index=False):
             values = [boards[name].set_index("method")["value"].get(row.method) for name in names]
             cells = ["–" if value is None or value != value else f"{value:.2f}" for value in values]
-            ranked = row.rank == row.rank and row.rank is not None and str(row.rank) != "<NA>"
-            first = str(row.rank) if ranked else ""
-            table.add_row(first, escape(str(row.method)), *map(escape, cells), style="" if ranked else "dim")
+            rank = str(row.rank).replace("<NA>", "")  # references have none
+            value = f"{row.value:.2f} {interval(row.low, row.high, 2)}"
+            words = (rank, str(row.method), "–" if row.value != row.value else value, *cells)
+            table.add_row(*map(escape, words), style="" if rank else "dim")
         console.print(table)
     console.print(
-        "pearson: correlation of maps with the exact truth, mean over samples (no pole: without cells at a "
-        "pole; |r|: of magnitudes). The network is not the function it learned: what differs costs every "
+        "pearson: correlation of maps with the exact truth, mean over samples with 95 % interval (no pole: "
+        "without cells at a pole; ranks: Spearman; |r|: of magnitudes). sign, top: share of cells with the "
+        "right sign, and of the strongest tenth that is found. The network is not the function it learned: what differs costs every "
         "method. Dim rows are controls and the oracle.",
         style="dim",
     )
@@ -275,9 +286,9 @@ def show(run: Run) -> None:
     passed = sum(bool(c["passed"]) for c in manifest["certificates"])
     count = len(manifest["certificates"])
     wrong = {unit["name"].partition(":")[0]: unit["wrong"] for unit in manifest["units"] if "wrong" in unit}
+    left = "" if run.main == "exact" else f"{sum(wrong.values())} wrongly predicted images left out; "
     console.print(
-        f"{passed} of {count} networks certified; "
-        f"{sum(wrong.values())} wrongly predicted images left out; "
+        f"{passed} of {count} networks certified; {left}"
         f"computed in {manifest['seconds']:.0f} s on {manifest['hardware']['device']}, "
         f"{manifest['reused_units']} of {len(manifest['units'])} units taken from the store."
     )

@@ -1,4 +1,4 @@
-"""The exact part of a report: every measure of agreement, the spread over samples, and each network beside it."""
+"""The exact part of a report: all measures of agreement, the spread over samples, and each network."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def spread(scores: pd.DataFrame, methods: Sequence[str]) -> Figure:
         axes.set_ylim(len(shown) - 0.4, -0.6)
         axes.grid(axis="x", color=RULE, linewidth=0.8)
         axes.set_axisbelow(True)
-        axes.set_xlabel("correlation with the truth: median, half and nine tenths of samples")
+        axes.set_xlabel("correlation with the truth: median, 50 % and 90 %")
     return figure
 
 
@@ -142,9 +142,8 @@ def networks(run: Run) -> dict[str, Any] | None:
     rows = scores[(scores["protocol"] == PROTOCOL) & (scores["metric"] == HEADLINES[PROTOCOL])]
     keys = ["task", "network", "seed"]
     table = rows.groupby([*keys, "method"], observed=True)["value"].mean().unstack("method")
-    methods = [
-        name for name in table.mean().sort_values(ascending=False).index if reports.kind(name) == "method"
-    ]
+    ordered = table.mean().sort_values(ascending=False).index
+    methods = [name for name in ordered if reports.kind(name) == "method"]
     known = certificates(run.manifest)
     found = []
     for key, line in zip(table.index, table[methods].to_numpy(), strict=True):

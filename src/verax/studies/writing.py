@@ -163,7 +163,8 @@ def _manifest(plan: Plan, results: dict[str, Result], device: torch.device) -> d
             if u.method is not None and u.subject is plan.subjects[0]
         ],
         "certificates": [
-            {"network": u.subject.network, "seed": u.subject.seed, **results[u.key].info["certificate"]}
+            # the seed in the certificate is that of its samples; here the one of the network is wanted
+            {**results[u.key].info["certificate"], "network": u.subject.network, "seed": u.subject.seed}
             for u in plan.units
             if u.method is None and u.key in results
         ],
