@@ -52,8 +52,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if not -1 <= value <= 1:
-                raise InvalidParameter(f"The limit of {name} is a number from -1 to 1, not {value!r}.")
+            if not value <= 1:
+                raise InvalidParameter(f"The limit of {name} is a number up to 1, not {value!r}.")
 
 
 @dataclass(frozen=True)
