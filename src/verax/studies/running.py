@@ -134,7 +134,11 @@ def run(
         done = teaching.train(task, network, seed=seed, device=where, quiet=quiet)
         library.save(done, make_folder(folder / "networks"))
 
-    plan = planning.compile_plan(chosen, folder, train)
+    try:
+        plan = planning.compile_plan(chosen, folder, train)
+    except KeyboardInterrupt as stop:
+        message = "Interrupted: networks that are trained are kept. Run the same command to go on."
+        raise Interrupted(message) from stop
     target = Path(out).expanduser() if out else Path("runs") / f"{chosen.name}-{plan.key[:8]}"
     with unless_empty(target):
         return _run(plan, target, Store(make_folder(folder)), where, quiet)
