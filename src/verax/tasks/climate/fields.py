@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +16,9 @@ from verax.tasks.climate.grid import Grid
 
 SHRINKAGE = 0.01
 """How far a singular matrix is moved towards the identity."""
+
+MOST_CELLS = 10_000
+"""Beyond this a matrix and its factor fill gigabytes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +91,10 @@ class Field:
         for part in (grid.latitudes, grid.longitudes, grid.cells, self.correlation):
             made.update((part.to(torch.float64) * 1e6).round().to(torch.int64).numpy().tobytes())
         return made.hexdigest()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what lies on a device that the next process may not have."""
+        return {key: value for key, value in vars(self).items() if key != "_factors"}
 
     @cached_property
     def _factors(self) -> dict[str, Tensor]:
