@@ -112,7 +112,8 @@ class Field:
     def draw(self, streams: Streams, label: object = "field") -> Tensor:
         """One sample for each stream: ``(N, D)`` float32 with this field's correlations.
 
-        The product is rounded only at the end, so that a sample is the same in batches of any size.
+        The product is rounded only at the end, so that a sample does not depend on the size of its batch
+        (but for one last digit in ten million).
         """
         device = streams.ids.device
         factor = self._factors.setdefault(str(device), self._factor64.T.contiguous().to(device))
