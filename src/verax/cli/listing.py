@@ -22,12 +22,13 @@ Rows = list[dict[str, Any]]
 
 def _tasks() -> Rows:
     from verax.tasks import TASKS, task
+    from verax.tasks.base import Trainable
 
     rows: Rows = []
     for name in TASKS:
         made = task(name)
         row: dict[str, Any] = {"name": name, "family": made.family, "buckets": len(made.groups)}
-        if hasattr(made, "reasoning"):
+        if isinstance(made, Trainable):
             row["reasoning"] = str(made.reasoning)
         rows.append(row)
     return rows
