@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import xarray
 from typer.testing import CliRunner
 
 import verax
@@ -172,15 +173,8 @@ def test_a_field_of_ones_own_goes_through(tmp_path):
     both = {"sst": (("time", "lat", "lon"), months), "other": (("time", "lat", "lon"), months * 2)}
     xarray.Dataset(both, where).to_netcdf(path, engine="h5netcdf")
     words = ["run", "sst-quick", "--field", str(path), "--variable", "sst", "--networks", "ridge"]
-    words += [
-        "input-x-gradient,occlusion",
-        "--samples",
-        "3",
-        "--certify",
-        "2",
-        "--out",
-        str(tmp_path / "out"),
-    ]
+    words += ["--methods", "input-x-gradient,occlusion", "--samples", "3", "--certify", "2"]
+    words += ["--out", str(tmp_path / "out")]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     run = Run(tmp_path / "out")
