@@ -57,21 +57,15 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Folder for the weights (default: the store).")] = None,
 ) -> None:
     """Train a network on fresh scenes, certify it and store it with its record."""
-    from verax.networks import library, names, regression, training
+    from verax.networks import library, names, teaching
     from verax.tasks.base import is_regression
 
     names.parse(network if recipe is None or "@" in network else f"{network}@{recipe}")
     worlds = [_world(name, renderer, background) for name in tasks]
     failed = False
     for world in worlds:
-        if is_regression(world):
-            done: regression.Fitted | training.Trained = regression.train(
-                world, network, seed=seed, recipe=recipe, device=device
-            )
-        else:
-            done = training.train(
-                world, network, seed=seed, recipe=recipe, device=device, early_stop=early_stop
-            )
+        options = {} if is_regression(world) else {"early_stop": early_stop}
+        done = teaching.train(world, network, seed=seed, recipe=recipe, device=device, **options)
         path = library.save(done, out)
         console.print(
             f"{done.certificate} after {done.epochs} epochs -> {path}", soft_wrap=True, markup=False
@@ -96,8 +90,7 @@ def certify(
 ) -> None:
     """Prove, on fresh scenes and by interventions, that a network follows the reasoning of a task."""
     from verax import devices
-    from verax.networks import certificates, fits, library, names
-    from verax.tasks.base import is_regression
+    from verax.networks import fits, library, names, teaching
 
     world = _world(task, renderer, background)
     network = str(names.parse(network).on(world))
@@ -108,21 +101,20 @@ def certify(
         model = library.load(weights, network, world.classes, check=weights.with_suffix(".json").is_file())
     with progress_bar() as bar:
         row = bar.add_task(f"{world.name} {network}", total=None)
-
-        def watch(done: int, total: int) -> None:
-            bar.update(row, completed=done, total=total)
-
-        certificate: Certificate | Fit
-        if is_regression(world):
-            certificate = fits.certify(model.to(where), world, n=max(2, samples), watch=watch)
-            parts = {"measures": certificate.measures, "elements": certificate.elements}
-        else:
-            certificate = certificates.certify(model.to(where), world, n=samples, watch=watch)
-            parts = {"accuracy": certificate.accuracy, "interventions": certificate.interventions}
+        certificate = teaching.certify(
+            model.to(where),
+            world,
+            n=samples,
+            watch=lambda done, total: bar.update(row, completed=done, total=total),
+        )
         bar.update(row, completed=1, total=1)
     if json:
         import json as dumps
 
+        if isinstance(certificate, fits.Fit):
+            parts = {"measures": certificate.measures, "elements": certificate.elements}
+        else:
+            parts = {"accuracy": certificate.accuracy, "interventions": certificate.interventions}
         tables = {name: frame.to_dict(orient="records") for name, frame in parts.items()}
         typer.echo(dumps.dumps({**certificate.summary(), **tables}, indent=2))
     elif isinstance(certificate, fits.Fit):

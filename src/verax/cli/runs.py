@@ -179,8 +179,8 @@ def _show_exact(run: Run) -> None:
     console.print(
         "pearson: correlation of maps with the exact truth, mean over samples with 95 % interval (no pole: "
         "without cells at a pole; ranks: Spearman; |r|: of magnitudes). sign, top: share of cells with the "
-        "right sign, and of the strongest tenth that is found. The network is not the function it learned: what differs costs every "
-        "method. Dim rows are controls and the oracle.",
+        "right sign, and of the strongest tenth that is found. The network is not the function it learned: "
+        "what differs costs every method. Dim rows are controls and the oracle.",
         style="dim",
     )
 

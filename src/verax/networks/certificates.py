@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from verax.errors import InvalidInput, InvalidParameter
 from verax.networks.inference import device_of, predictions
-from verax.tasks.base import Task, Trainable, is_regression
+from verax.tasks.base import Task, Trainable
 
 ACCURACY = 0.99
 FOLLOW = 0.97
@@ -149,8 +149,6 @@ def certify(
         from verax.tasks import task as lookup
 
         task = lookup(task)
-    if is_regression(task):
-        raise InvalidInput(f"{task.name} is a regression: verax.networks.fits.certify measures its networks.")
     if not isinstance(task, Trainable):
         raise InvalidInput(f"There is no certificate for tasks like {task.name!r}.")
     if not isinstance(n, int) or isinstance(n, bool) or n < 1:

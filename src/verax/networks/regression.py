@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -21,7 +21,7 @@ from verax.errors import InvalidParameter, suggestion
 from verax.networks import VECTORS, fits, linear, names
 from verax.networks.fits import Fit
 from verax.networks.names import Name
-from verax.networks.recipes import FAST
+from verax.networks.recipes import FAST, OWN
 from verax.networks.starts import initialise
 from verax.tasks.base import Draws, Regression
 
@@ -31,6 +31,8 @@ SOLVED = ("linear", "linear-intercept", "ridge")
 MEMORY = 6 << 30
 """Bytes of samples that are kept in memory; more are drawn anew in every epoch."""
 
+_SMALLEST, _STEPS = 32, 64  # samples in a batch, and batches in an epoch, of small sets
+_LEAST, _MOST = 1400, 50  # steps in all, and epochs: fewer would not be trained, more would only repeat
 _BUFFER = 4  # chunks that are shuffled together when samples are not kept
 
 
@@ -122,13 +124,18 @@ def check_network(architecture: str, task: Regression) -> None:
         )
 
 
-def find_schedule(recipe: str) -> Schedule:
-    """The recipe called so."""
+def find_schedule(recipe: str, samples: int) -> Schedule:
+    """The recipe called so; `fast` has smaller batches and more epochs where there are few samples."""
     if recipe not in SCHEDULES:
         raise InvalidParameter(
             f"Regression networks have no recipe {recipe!r}{suggestion(recipe, SCHEDULES)}"
         )
-    return SCHEDULES[recipe]
+    plan = SCHEDULES[recipe]
+    if recipe != FAST:
+        return plan
+    batch = min(plan.batch, max(_SMALLEST, samples // _STEPS))
+    epochs = max(plan.epochs, -(-_LEAST * batch // samples))
+    return replace(plan, batch=batch, epochs=min(epochs, _MOST))
 
 
 def train(
@@ -160,9 +167,10 @@ def train(
         name = names.parse(f"{name.architecture}@{recipe}")
     if name.architecture in SOLVED and (recipe is not None or name.recipe != FAST):
         raise InvalidParameter(f"The network {name.architecture!r} is solved, not trained: it has no recipe.")
-    plan = recipe if isinstance(recipe, Schedule) else find_schedule(name.recipe)
+    samples = task.drawn("train")
+    plan = recipe if isinstance(recipe, Schedule) else find_schedule(name.recipe, len(samples))
     if isinstance(recipe, Schedule):
-        name = Name(name.architecture, "own")
+        name = Name(name.architecture, OWN)
     where = devices.resolve(device)
     model = initialise(name.architecture, task.classes, seed, features=task.features).to(where)
     with progress.bar(hidden=quiet or watch is not None) as bar:
@@ -172,7 +180,6 @@ def train(
             text = f"{task.name} {name} epoch {state.epoch}/{state.epochs} loss {state.loss:.4f}"
             bar.update(row, total=state.steps, completed=state.step, description=text)
 
-        samples = task.drawn("train")
         if name.architecture in SOLVED:
             linear.fit(name.architecture, model, samples, where)
             chosen = None

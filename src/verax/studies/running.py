@@ -24,7 +24,7 @@ from verax.errors import (
 from verax.files import make_folder, store_folder, unless_empty, write_atomically
 from verax.methods.base import METHODS, Function, Method, method
 from verax.metrics.scoring import metric_names
-from verax.networks import library, regression, training
+from verax.networks import library, teaching
 from verax.studies import plan as planning
 from verax.studies import readings, writing
 from verax.studies import spec as specs
@@ -36,7 +36,7 @@ from verax.studies.runs import IDENTIFICATION, MANIFEST, Run
 from verax.studies.spec import Study
 from verax.studies.store import Result, Store
 from verax.tasks import Task
-from verax.tasks.base import Learnable, is_regression
+from verax.tasks.base import Learnable
 
 Watch = Callable[[int, int, str], None]
 
@@ -131,15 +131,14 @@ def run(
 
     def train(task: Learnable, network: str, seed: int) -> None:
         """Train a network that is missing, and keep it for this and later studies."""
-        if is_regression(task):
-            done: regression.Fitted | training.Trained = regression.train(
-                task, network, seed=seed, device=where, quiet=quiet
-            )
-        else:
-            done = training.train(task, network, seed=seed, device=where, quiet=quiet)
+        done = teaching.train(task, network, seed=seed, device=where, quiet=quiet)
         library.save(done, make_folder(folder / "networks"))
 
-    plan = planning.compile_plan(chosen, folder, train)
+    try:
+        plan = planning.compile_plan(chosen, folder, train)
+    except KeyboardInterrupt as stop:
+        message = "Interrupted: networks that are trained are kept. Run the same command to go on."
+        raise Interrupted(message) from stop
     target = Path(out).expanduser() if out else Path("runs") / f"{chosen.name}-{plan.key[:8]}"
     with unless_empty(target):
         return _run(plan, target, Store(make_folder(folder)), where, quiet)
