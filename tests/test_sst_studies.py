@@ -62,8 +62,10 @@ def test_a_study_trains_what_is_missing_and_keeps_it(made):
         ("mlp", 0),
         ("mlp", 1),
     ]
+    assert [entry["network"] for entry in run.manifest["trained"]] == ["ridge", "mlp", "mlp"]
     again = verax.run(STUDY, tasks=[task], store=folder / "store", out=folder / "run", quiet=True)
     assert again.manifest["reused_units"] == len(again.manifest["units"])
+    assert again.manifest["trained"] == []
 
 
 def test_references_are_those_that_mean_something_on_vectors(made):

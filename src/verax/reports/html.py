@@ -268,6 +268,7 @@ def _facts(digest: Digest) -> list[tuple[str, str]]:
             ("samples scored", scored),
             ("degenerate maps of methods", str(degenerate)),
             ("failures", str(len(manifest["failures"]))),
+            ("seconds of training", f"{sum(t['seconds'] for t in manifest.get('trained', [])):.0f}"),
             ("seconds of computing", f"{manifest['seconds']:.0f}"),
             ("units taken from the store", f"{manifest.get('reused_units', 0)} of {len(manifest['units'])}"),
         ]
