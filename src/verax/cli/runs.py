@@ -141,7 +141,6 @@ def _table(title: str, board: pd.DataFrame) -> Table:
 
 _EXACT = {
     "pearson/core": "no pole",
-    "spearman": "ranks",
     "sign-agreement": "sign",
     "top-overlap": "top",
     "pearson/magnitude": "|r|",
@@ -178,7 +177,7 @@ def _show_exact(run: Run) -> None:
         console.print(table)
     console.print(
         "pearson: correlation of maps with the exact truth, mean over samples with 95 % interval (no pole: "
-        "without cells at a pole; ranks: Spearman; |r|: of magnitudes). sign, top: share of cells with the "
+        "without cells at a pole; |r|: of magnitudes). sign, top: share of cells with the "
         "right sign, and of the strongest tenth that is found. The network is not the function it learned: "
         "what differs costs every method. Dim rows are controls and the oracle.",
         style="dim",
