@@ -336,7 +336,7 @@ def context(run: Run, album: figures.Album) -> dict[str, Any]:
             for family in digest.families
             if family != digest.headline
         ],
-        "uncertified": [entry["task"] for entry in manifest["certificates"] if not entry["passed"]],
+        "uncertified": agreement.uncertified(manifest),
         "facts": _facts(digest),
         "boards": _boards(digest, digest.main, album),
         "tiers": _other_tiers(rest, digest.main),
