@@ -1,39 +1,36 @@
-"""Alignment: pictures in which people marked what matters."""
+"""Alignment: pictures in which people marked what matters.
 
-from verax.tasks.alignment.bias import GROUPS, counts
-from verax.tasks.alignment.celeba import celeba, celeba_groups
-from verax.tasks.alignment.celebamask import celebamask
-from verax.tasks.alignment.cifar import Cifar100
-from verax.tasks.alignment.coco import coco
-from verax.tasks.alignment.digits import ColourDigits
-from verax.tasks.alignment.faces import Faces
-from verax.tasks.alignment.folders import boxed_folder, masked_folder
+Loaders are functions of the modules named after their data sets; `DATA` knows them by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from verax.registry import Registry
 from verax.tasks.alignment.geometry import Geometry
-from verax.tasks.alignment.imagenet import imagenet
 from verax.tasks.alignment.images import Annotated, AnnotatedImages, Subset, draw_groups, shaped, stream
-from verax.tasks.alignment.pets import pets
-from verax.tasks.alignment.voc import voc
 
-__all__ = [
-    "GROUPS",
-    "Annotated",
-    "AnnotatedImages",
-    "Cifar100",
-    "ColourDigits",
-    "Faces",
-    "Geometry",
-    "Subset",
-    "boxed_folder",
-    "celeba",
-    "celeba_groups",
-    "celebamask",
-    "coco",
-    "counts",
-    "draw_groups",
-    "imagenet",
-    "masked_folder",
-    "pets",
-    "shaped",
-    "stream",
-    "voc",
-]
+__all__ = ["DATA", "Annotated", "AnnotatedImages", "Geometry", "Subset", "draw_groups", "shaped", "stream"]
+
+DATA: Registry[Callable[..., AnnotatedImages]] = Registry(
+    "data set",
+    {
+        name: f"verax.tasks.alignment.{target}"
+        for name, target in {
+            "digits": "digits:ColourDigits",
+            "faces": "faces:Faces",
+            "pets": "pets:pets",
+            "celeba": "celeba:celeba",
+            "celebamask": "celebamask:celebamask",
+            "cifar100": "cifar:Cifar100",
+            "imagenet": "imagenet:imagenet",
+            "coco": "coco:coco",
+            "voc": "voc:voc",
+            "masks": "folders:masked_folder",
+            "boxes": "folders:boxed_folder",
+        }.items()
+    },
+    group="verax.data",
+)
+"""Name -> what makes annotated images of that kind."""

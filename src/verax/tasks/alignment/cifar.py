@@ -48,15 +48,15 @@ class Cifar100:
         if not isinstance(names, list) or not all(isinstance(name, str | bytes) for name in names):
             raise MissingFile(f"The file {str(meta)!r} has no fine_label_names.")
         self.classes = tuple(n.decode("latin-1") if isinstance(n, bytes) else n for n in names)
-        flat = (
-            isinstance(levels, np.ndarray) and levels.dtype == np.uint8 and levels.shape[1:] == (3 * 32 * 32,)
-        )
-        if not flat or not len(levels):
+        if not isinstance(levels, np.ndarray) or levels.dtype != np.uint8 or levels.shape[1:] != (3072,):
             raise MissingFile(f"The file {str(self._path)!r} has no data of 3072 levels for each picture.")
         known = range(len(self.classes))
-        whole = isinstance(labels, list) and all(type(label) is int and label in known for label in labels)
-        if not whole or len(labels) != len(levels):
-            raise MissingFile(f"The file {str(self._path)!r} has no fine_labels that fit its pictures.")
+        if not isinstance(labels, list) or not all(type(label) is int and label in known for label in labels):
+            raise MissingFile(f"The file {str(self._path)!r} has fine_labels that are not known.")
+        if not 0 < len(levels) == len(labels):
+            raise MissingFile(
+                f"The file {str(self._path)!r} has {len(levels)} pictures and {len(labels)} labels."
+            )
         self._levels, self.labels = levels, torch.tensor(labels)
 
     def __len__(self) -> int:

@@ -64,8 +64,8 @@ def object_mask(note: Mapping[str, Any], shape: tuple[int, int], kind: str, path
         raise MissingFile(f"Annotation {note['id']} in {str(path)!r} has neither segmentation nor bbox.")
     left, top, width, height = (reading.number(value, path) for value in box)
     corners = checked_box("", (left, top, left + width, top + height), path).corners
-    mask: NDArray[np.bool_] = box_masks([corners], shape)[0]
-    return mask
+    filled: NDArray[np.bool_] = box_masks([corners], shape)[0]
+    return filled
 
 
 def _runs(drawn: Mapping[str, Any], shape: tuple[int, int]) -> NDArray[np.bool_]:

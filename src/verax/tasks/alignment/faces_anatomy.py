@@ -68,8 +68,8 @@ class Anatomy:
 
 _RANGES = {
     "centre_x": (-0.05, 0.05),
-    "centre_y": (-0.10, -0.02),
-    "scale": (0.92, 1.08),
+    "centre_y": (-0.02, 0.06),
+    "scale": (1.18, 1.34),
     "roll": (-0.12, 0.12),
     "pitch": (-0.03, 0.03),
     "face_width": (0.41, 0.47),
@@ -77,8 +77,8 @@ _RANGES = {
     "jaw": (0.15, 0.45),
     "eye_row": (-0.07, -0.02),
     "eye_apart": (0.175, 0.205),
-    "eye_width": (0.085, 0.105),
-    "eye_open": (0.040, 0.060),
+    "eye_width": (0.092, 0.112),
+    "eye_open": (0.045, 0.065),
     "gaze": (-0.025, 0.025),
     "brow_gap": (0.10, 0.13),
     "brow_arch": (0.01, 0.04),
@@ -86,10 +86,10 @@ _RANGES = {
     "brow_tilt": (-0.15, 0.15),
     "nose_length": (0.15, 0.20),
     "nose_width": (0.060, 0.085),
-    "mouth_row": (0.27, 0.32),
-    "mouth_width": (0.14, 0.175),
-    "upper_lip": (0.020, 0.032),
-    "lower_lip": (0.028, 0.042),
+    "mouth_row": (0.29, 0.34),
+    "mouth_width": (0.165, 0.20),
+    "upper_lip": (0.026, 0.040),
+    "lower_lip": (0.034, 0.050),
     "hair_volume": (0.06, 0.14),
     "hair_line": (-0.42, -0.27),
     "hair_fall": (0.3, 2.2),
@@ -133,7 +133,7 @@ def draw(streams: Streams, given: Variables) -> Anatomy:
     smiles, drawn = given.smile, uniform("curve")
     numbers["curve"] = torch.where(smiles, _between(drawn, 0.075, 0.12), _between(drawn, -0.022, 0.012))
     shut = uniform("shut") < torch.where(smiles, 0.25, 0.75)
-    wide = torch.where(smiles, _between(uniform("open"), 0.035, 0.075), _between(uniform("open"), 0.0, 0.030))
+    wide = torch.where(smiles, _between(uniform("open"), 0.045, 0.090), _between(uniform("open"), 0.0, 0.030))
     numbers["open"] = torch.where(shut, 0.0, wide)
     numbers["mouth_width"] = numbers["mouth_width"] * torch.where(smiles, 1.25, 1.0)
 

@@ -73,7 +73,7 @@ def _head(canvas: _Canvas, anatomy: Anatomy, x: Tensor, y: Tensor) -> None:
     shade = (0.72 + 0.25 * ((y - 0.5) / 0.4).clamp(0, 1))[:, None]  # the chin's shadow
     canvas.paint(box(x, y - 0.8, a["neck_width"], 0.5, 0.02), skin * shade, "neck")
     body = torch.maximum(
-        ellipse(x, y - 1.25, a["shoulders"], 0.55), -ellipse(x, y - 0.68, a["neck_width"] + 0.05, 0.16)
+        ellipse(x, y - 1.18, a["shoulders"], 0.56), -ellipse(x, y - 0.68, a["neck_width"] + 0.05, 0.16)
     )
     canvas.paint(body, a.colours["cloth"] * (1 - 0.15 * x.abs())[:, None], "cloth")
     for side in (-1, 1):
@@ -104,10 +104,10 @@ def _nose(canvas: _Canvas, anatomy: Anatomy, light: Tensor, pose: Tensor, x: Ten
     nose = torch.minimum(bridge, ellipse(x, y - tip, a["nose_width"], 0.042))
     side = 0.90 + 0.09 * torch.tanh(x * light * 30) + 0.05 * share
     canvas.paint(nose, skin * side[:, None], "nose")
-    canvas.paint(ellipse(x, y - tip - 0.030, a["nose_width"] * 0.8, 0.016), skin * 0.62, None, 0.7)
+    canvas.paint(ellipse(x, y - tip - 0.030, a["nose_width"] * 0.8, 0.016), skin * 0.70, None, 0.6)
     for part in (-1, 1):
         canvas.paint(
-            ellipse(x - part * a["nose_width"] * 0.5, y - tip - 0.018, 0.018, 0.013), skin * 0.4, None
+            ellipse(x - part * a["nose_width"] * 0.5, y - tip - 0.018, 0.018, 0.013), skin * 0.5, None
         )
 
 

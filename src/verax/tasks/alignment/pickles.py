@@ -111,6 +111,9 @@ class _Reader:
             raise _Broken("a dictionary whose keys are not names")
         table.update(zip(items[::2], items[1::2], strict=True))
 
+    def extend(self, items: list[Any]) -> None:
+        self.top(list).extend(items)
+
     def name(self, name: str) -> None:
         if name not in _KNOWN:
             raise _Broken(f"it wants to use {name.replace(' ', '.')[:100]!r}")
@@ -181,8 +184,8 @@ _STEPS: dict[str, Callable[[_Reader], None]] = {
     "TUPLE3": _tuple(3),
     "SETITEM": lambda reader: reader.set_items([reader.pop(), reader.pop()][::-1]),
     "SETITEMS": lambda reader: reader.set_items(reader.since_mark()),
-    "APPEND": lambda reader: (lambda item: reader.top(list).append(item))(reader.pop()),
-    "APPENDS": lambda reader: (lambda items: reader.top(list).extend(items))(reader.since_mark()),
+    "APPEND": lambda reader: reader.extend([reader.pop()]),
+    "APPENDS": lambda reader: reader.extend(reader.since_mark()),
     "REDUCE": _Reader.reduce,
     "BUILD": _Reader.build,
 }

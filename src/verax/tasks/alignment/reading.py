@@ -25,7 +25,8 @@ from PIL import Image
 from verax.errors import MissingFile
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm")
-_FORMATS = ("JPEG", "MPO", "PNG", "BMP", "WEBP", "TIFF", "GIF", "PPM")  # none that starts a program
+_FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "TIFF", "GIF", "PPM")  # none that starts a program
+Image.init()  # now: two threads that find the formats at the same time get in each other's way
 _PIXELS = 2**26  # four times the largest picture of ImageNet
 _TEXT = 2**31  # bytes; the largest annotation file of COCO has 0.5e9
 _XML = 2**24
