@@ -103,9 +103,12 @@ class Geometry:
         tall, wide, top, left = self.plan(height, width)
 
         def places(count: int, start: int, between: int, of: int) -> NDArray[np.int64]:
+            # steps are added up one by one, as Pillow does, so that ties fall on the same side
+            steps = np.full(between, of / between)
+            steps[0] /= 2
+            found = steps.cumsum().astype(np.int64).clip(0, of - 1)
             at = np.arange(start, start + count)
-            found = ((at + 0.5) * of / between).astype(np.int64).clip(0, of - 1)
-            return np.where((at >= 0) & (at < between), found, -1)
+            return np.where((at >= 0) & (at < between), found[at.clip(0, between - 1)], -1)
 
         return places(self.size[0], top, tall, height), places(self.size[1], left, wide, width)
 
@@ -118,15 +121,17 @@ class Geometry:
     def tensors(self, images: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
         """The same for ``(N, 3, h, w)`` images and ``(..., h, w)`` masks that are tensors already."""
         tall, wide, top, left = self.plan(*images.shape[2:])
+        rows, cols = (torch.from_numpy(at).to(masks.device) for at in self._places(*masks.shape[-2:]))
+        there = (rows >= 0)[:, None] & (cols >= 0)
+        rows, cols = rows.clamp(min=0)[:, None], cols.clamp(min=0)
+        if self.filter == "nearest":
+            return images[..., rows, cols] * there, masks[..., rows, cols] & there
         if (tall, wide) != images.shape[2:]:
-            smooth = {} if self.filter == "nearest" else {"antialias": True}
-            mode = {"nearest": "nearest-exact", "bilinear": "bilinear"}.get(self.filter, "bicubic")
-            images = interpolate(images, (tall, wide), mode=mode, **smooth).clamp(0, 1)
+            mode = "bilinear" if self.filter == "bilinear" else "bicubic"
+            images = interpolate(images, (tall, wide), mode=mode, antialias=True).clamp(0, 1)
         below, right = self.size[0] - tall + top, self.size[1] - wide + left
         images = pad(images, (-left, right, -top, below))  # negative padding crops
-        rows, cols = (torch.from_numpy(at).to(masks.device) for at in self._places(*masks.shape[-2:]))
-        found = masks[..., rows.clamp(min=0)[:, None], cols.clamp(min=0)]
-        return images, found & (rows >= 0)[:, None] & (cols >= 0)
+        return images, masks[..., rows, cols] & there
 
 
 def _start(have: int, want: int) -> int:

@@ -20,7 +20,7 @@ from verax.tasks.alignment.geometry import Geometry
 NO_LABEL = -1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Annotated:
     """A batch of pictures with their annotations.
 

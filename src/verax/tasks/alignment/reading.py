@@ -155,9 +155,7 @@ def _opened(path: Path) -> Image.Image:
     image = Image.open(path, formats=_FORMATS)
     if image.width * image.height > _PIXELS:
         image.close()
-        raise MissingFile(
-            f"The picture {str(path)!r} has {image.width} x {image.height} pixels, more than are read."
-        )
+        raise Image.DecompressionBombError
     return image
 
 
@@ -168,11 +166,11 @@ def _decoded(path: Path, mode: str | None) -> NDArray[Any]:
             if mode is None:
                 mode = None if image.mode in ("L", "P", "1", "I", "I;16") else "RGB"
             return np.asarray(image if mode is None else image.convert(mode))
-    except MissingFile:
-        raise
     except FileNotFoundError as error:
         raise MissingFile(f"There is no picture {str(path)!r}.") from error
-    except (OSError, ValueError, SyntaxError, MemoryError, Image.DecompressionBombError) as error:
+    except Image.DecompressionBombError as error:
+        raise MissingFile(f"The picture {str(path)!r} has more than {_PIXELS} pixels.") from error
+    except (OSError, ValueError, SyntaxError, MemoryError) as error:
         raise MissingFile(f"The picture {str(path)!r} cannot be decoded.") from error
 
 
