@@ -7,14 +7,23 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from alignment_trees import mask, picture, rectangle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from alignment_trees import mask, picture, rectangle
 from verax.errors import InvalidInput, InvalidParameter, MissingFile, UnknownName
 from verax.methods.adapters import _let_torchvision_import
-from verax.tasks.alignment import DATA, AnnotatedImages, Geometry, Subset, draw_groups, reading, shaped, stream
+from verax.tasks.alignment import (
+    DATA,
+    AnnotatedImages,
+    Geometry,
+    Subset,
+    draw_groups,
+    reading,
+    shaped,
+    stream,
+)
 from verax.tasks.alignment.folders import masked_folder
 from verax.tasks.alignment.geometry import box_masks, polygon_mask
 from verax.tasks.alignment.images import Annotated

@@ -74,9 +74,10 @@ def voc_boxes(path: Path, origin: int) -> Boxes:
         corners = element.find("bndbox")
         if corners is None:
             raise MissingFile(f"The file {str(path)!r} has no object/bndbox.")
-        ends = [reading.number(_word(corners, end, path), path) for end in ("xmin", "ymin", "xmax", "ymax")]
-        ends = [ends[0] - origin, ends[1] - origin, *ends[2:]]
-        found.append(checked_box(_word(element, "name", path), ends, path))
+        ends = [_word(corners, end, path) for end in ("xmin", "ymin", "xmax", "ymax")]
+        box = checked_box(_word(element, "name", path), ends, path)
+        xmin, ymin, xmax, ymax = box.corners
+        found.append(Box(box.name, (xmin - origin, ymin - origin, xmax, ymax)))
     size = root.find("size")
     if size is None:
         return Boxes(tuple(found))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -32,25 +31,26 @@ def attributes(path: Path) -> pd.DataFrame:
 
     Text files start with the number of rows and a line of names; the partition has no names at all.
     """
-    text = reading.text(path)
+    lines = reading.text(path).replace(",", " ").splitlines()
+    names: list[str] | None = None
+    if path.suffix == ".csv" and lines:
+        names, lines = lines[0].split()[1:], lines[1:]
+    elif lines and lines[0].strip().isdigit():
+        names, lines = (lines[1].split() if len(lines) > 1 else []), lines[2:]
+    pairs = [line.split(None, 1) for line in lines if line.strip()]
+    broken = MissingFile(f"The file {str(path)!r} is not a table of whole numbers as CelebA has.")
+    if not pairs:
+        raise broken
     try:
-        if path.suffix == ".csv":
-            table = pd.read_csv(io.StringIO(text), index_col=0)
-        elif text.split("\n", 1)[0].strip().isdigit():
-            table = pd.read_csv(io.StringIO(text), sep=r"\s+", skiprows=1, index_col=None)
-            table = table if isinstance(table.index[0], str) else table.set_index(table.columns[0])
-        else:
-            table = pd.read_csv(io.StringIO(text), sep=r"\s+", header=None, index_col=0)
-        names = [str(name) for name in table.index]
-        numbers = table.to_numpy(np.int64)
-    except (ValueError, IndexError, TypeError, OverflowError) as error:
-        raise MissingFile(f"The file {str(path)!r} is not a table of whole numbers as CelebA has.") from error
-    wrong = [name for name in names if not name.removesuffix(".jpg").removesuffix(".png").isdigit()]
-    if wrong or not names:
-        raise MissingFile(
-            f"The file {str(path)!r} speaks of {(wrong or ['nothing'])[0][:100]!r}, not of 000001.jpg."
-        )
-    return pd.DataFrame(numbers, index=names, columns=table.columns)
+        numbers = np.loadtxt([pair[1] for pair in pairs], np.int64, ndmin=2, comments=None)
+    except (ValueError, IndexError, OverflowError) as error:
+        raise broken from error
+    if names is not None and len(names) != numbers.shape[1]:
+        raise broken
+    for name, _ in pairs:
+        if not name.removesuffix(".jpg").removesuffix(".png").isdigit():
+            raise MissingFile(f"The file {str(path)!r} speaks of {name[:100]!r}, not of 000001.jpg.")
+    return pd.DataFrame(numbers, index=[name for name, _ in pairs], columns=names)
 
 
 def _table(root: Path, name: str) -> Path:

@@ -68,7 +68,7 @@ def _head(canvas: _Canvas, anatomy: Anatomy, x: Tensor, y: Tensor) -> None:
     end = torch.where(a["length"] == 2, 0.85, 0.42)
     outer = ellipse(x, y + 0.10, width + volume, 0.56 + volume)
     curtain = box(x, y - (end - 0.1) / 2, width + volume * 0.9, (end + 0.1) / 2, 0.15)
-    back = torch.where(long > 0, torch.minimum(outer, curtain), torch.maximum(outer, y - 0.02))
+    back = torch.where(long > 0, torch.minimum(outer, curtain), torch.maximum(outer, y + 0.06))
     canvas.paint(back, _hair(a, x, y) * 0.75, "hair")
     shade = (0.72 + 0.25 * ((y - 0.5) / 0.4).clamp(0, 1))[:, None]  # the chin's shadow
     canvas.paint(box(x, y - 0.8, a["neck_width"], 0.5, 0.02), skin * shade, "neck")
