@@ -29,7 +29,7 @@ def fitted(mask: NDArray[np.bool_], shape: tuple[int, int], path: Path) -> NDArr
     if mask.shape == shape:
         return mask
     height, width = mask.shape
-    if abs(height * shape[1] - width * shape[0]) > 0.01 * height * shape[1] + max(height, shape[1]):
+    if abs(height * shape[1] - width * shape[0]) > 0.01 * height * shape[1] + max(shape):
         raise MissingFile(
             f"The mask {str(path)!r} is {height} x {width}, but its picture {shape[0]} x {shape[1]}."
         )

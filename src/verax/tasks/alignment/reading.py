@@ -13,7 +13,7 @@ import io
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
@@ -64,9 +64,9 @@ class Source:
 
 def inside(folder: Path, name: object, where: Path) -> Path:
     """The file called `name` in `folder`; a name from the file `where` that leads out of it is refused."""
-    plain = isinstance(name, str) and name and not set(name) & {"\\", "\0", ":"}
+    plain = isinstance(name, str) and name and not set(name) & {"\\", "\0"}
     path = PurePosixPath(str(name))
-    if not plain or path.is_absolute() or ".." in path.parts:
+    if not plain or path.is_absolute() or ".." in path.parts or PureWindowsPath(str(name)).drive:
         raise MissingFile(f"The name {str(name)[:200]!r} in {str(where)!r} leads out of its data folder.")
     return folder / path
 
