@@ -9,6 +9,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from verax.errors import InvalidParameter, MissingFile
 from verax.tasks.alignment import pickles
@@ -224,3 +226,26 @@ def test_what_is_missing_is_said(tmp_path):
     (write(tmp_path, old) / "meta").write_bytes(old({b"other": []}))
     with pytest.raises(MissingFile, match="fine_label_names"):
         Cifar100(tmp_path)
+
+
+SEEDS = [
+    dump({b"data": LEVELS[:1, :12], b"fine_labels": LABELS, b"n": NAMES}) for dump in (old, new(2), new(4))
+]
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(SEEDS),
+    st.lists(st.tuples(st.integers(0, 10**4), st.integers(0, 255)), min_size=1, max_size=6),
+)
+def test_damaged_pickles_are_read_or_refused_and_nothing_else(tmp_path, seed, damages):
+    data = bytearray(seed)
+    for place, value in damages:
+        data[place % len(data)] = value
+    (tmp_path / "damaged").write_bytes(data)
+    try:
+        found = pickles.load(tmp_path / "damaged")
+    except MissingFile as error:
+        assert "\n" not in str(error)
+    else:
+        assert all(isinstance(name, str) for name in found)
