@@ -125,10 +125,13 @@ def _boards(digest: Digest, protocol: str, album: figures.Album) -> list[dict[st
             "rows": board_rows(board, labels),
             "note": "",
             "figure": None,
+            "single": False,
         }
         if board is not None:
             used = int(board["buckets"].iloc[0])
-            part["note"] = f"{used} buckets of {len(tasks)} {'task' if len(tasks) == 1 else 'tasks'}"
+            part["single"] = used == 1  # a worst bucket would only repeat the mean
+            words = f"{used} bucket{'' if used == 1 else 's'}"
+            part["note"] = f"{words} of {len(tasks)} {'task' if len(tasks) == 1 else 'tasks'}"
             part["note"] += f"; {tiers.words(int(board['tier'].iloc[0]))}"
             fit = agreement.fit_words(digest.run.manifest, tasks)
             part["note"] += f"; {fit}" if fit else ""
