@@ -26,6 +26,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/training.py --tasks simple-fr
 	$(BIN)/python benchmarks/methods.py
 	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/climate.py
 	$(BIN)/python benchmarks/correctness.py
 
 docs: $(VENV)/.docs

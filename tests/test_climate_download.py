@@ -7,13 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray
 from typer.testing import CliRunner
 
 from verax.cli.main import app
 from verax.errors import InvalidInput, MissingFile, UnknownName
 from verax.tasks.climate import cobe, download
-
-xarray = pytest.importorskip("xarray", reason="the extra [climate] is not installed")
 
 
 @pytest.fixture(scope="module")

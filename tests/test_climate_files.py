@@ -6,13 +6,13 @@ import sys
 import numpy as np
 import pytest
 import torch
+import xarray
 
 import verax
 from verax.errors import InvalidInput, InvalidParameter, MissingExtra, MissingFile, UnknownName
 from verax.tasks.climate import preprocessing as steps
 from verax.tasks.climate.fields import SHRINKAGE
 
-xarray = pytest.importorskip("xarray", reason="the extra [climate] is not installed")
 LATITUDES, LONGITUDES = np.array([45.0, 15.0, -15.0]), np.array([0.0, 90.0, 180.0, 270.0])
 RNG = np.random.default_rng(0)
 MIXING = RNG.normal(size=(12, 12))
@@ -186,6 +186,18 @@ def test_few_samples_need_shrinkage_and_singular_matrices_get_it():
     assert "shrunk" in made.notes[-1]
     # enough months, but too few once the twelve means and the trend are gone
     assert field(dataset(values).isel(time=slice(0, 20))).shrinkage == SHRINKAGE
+
+
+def test_too_many_cells_are_refused_before_their_matrix_is_made(tmp_path):
+    np.save(tmp_path / "large.npy", np.random.default_rng(0).normal(size=(3, 101, 100)))
+    with pytest.raises(InvalidInput, match=r"10100 cells, more than 10000: coarsen it"):
+        field(tmp_path / "large.npy", shrinkage=0.1)
+
+
+def test_a_band_of_one_latitude_is_a_grid():
+    values = series()[:, :1]
+    band = dataset().isel(lat=[0]).assign(sst=(("time", "lat", "lon"), values))
+    assert field(band, variable="sst").grid.shape == (1, 4)
 
 
 def test_cells_that_miss_some_values_are_left_out_and_counted():

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import verax
+from verax.errors import InvalidInput
 from verax.metrics.agreement import pearson
 from verax.metrics.superpixels import agreement_of_patches, patch_sums
 
@@ -103,3 +104,47 @@ def test_patches_of_the_known_function(size):
         torch.testing.assert_close(patch_sums(maps, patches), truth, rtol=1e-3, atol=1e-6)
         found = agreement_of_patches(maps, cases.truth.values, patches)
         assert found["pearson"].min() >= 0.9999, method
+
+
+def test_a_task_of_patches_compares_patches_and_no_land():
+    plain, task = (verax.task("climate/analytic", function=4, **more) for more in ({}, {"patches": 5}))
+    cases = task.cases(n=6)
+    assert torch.equal(cases.inputs, plain.cases(n=6).inputs)
+    assert cases.truth.patches.shape == cases.inputs.shape
+    maps = verax.explain(task.function.module(), cases.inputs, cases.targets, method="input-x-gradient")
+    table = verax.score(maps, cases, "exact")
+    sums = {name: patch_sums(x, task.segments) for name, x in (("map", maps), ("truth", cases.truth.values))}
+    for row in range(6):
+        both = torch.stack([sums["map"][row], sums["truth"][row]])
+        assert table["pearson"][row] == pytest.approx(float(torch.corrcoef(both)[0, 1]), abs=1e-9)
+    inside = task.grid.rows >= 5  # patches that hold a cell of the polar row are left out altogether
+    kept = torch.unique(task.segments[inside], return_inverse=True)[1]
+    core = agreement_of_patches(maps[:, inside], cases.truth.values[:, inside], kept)
+    assert table["pearson/core"].tolist() == pytest.approx(core["pearson"].tolist(), abs=1e-9)
+    # single cells have another score, and the same network
+    assert not (table["pearson"] == verax.score(maps, plain.cases(n=6), "exact")["pearson"]).any()
+    assert task.curriculum() == plain.curriculum()
+    assert task.fingerprint() != plain.fingerprint()
+    assert task.name == "climate/analytic?function=4&patches=5"
+
+
+def test_the_oracle_and_a_shared_map_are_perfect_on_patches():
+    task = verax.task("climate/analytic?patches=4")
+    cases = task.cases(n=3)
+    shared = patch_sums(cases.truth.values, task.segments) / torch.bincount(task.segments)
+    for maps in (cases.truth.values, shared[:, task.segments]):
+        assert verax.score(maps, cases, "exact")["pearson"].min() > 0.999999
+
+
+@pytest.mark.parametrize(
+    ("patches", "words"),
+    [
+        (torch.zeros(4), "whole numbers"),
+        (torch.zeros(5, dtype=torch.int64), "do not fit maps of 4 cells"),
+        (torch.tensor([0, 2, 2, 3]), "without a gap"),
+        (torch.tensor([-1, 0, 1, 2]), "without a gap"),
+    ],
+)
+def test_bad_patches_are_refused(patches, words):
+    with pytest.raises(InvalidInput, match=words):
+        patch_sums(torch.zeros(2, 4), patches)

@@ -40,6 +40,8 @@ class Truth:
         kind: which truth it is: "rule", "counterfactual" or "shapley".
         core: ``(N, D)`` bool; the elements that exact scores are also given on alone, where there are others
             that would count the same thing many times (on a globe: all but the rows at the poles).
+        patches: ``(N, D)`` int64; the patch of each element, where exact scores are those of patches, each
+            counted once, with the sum of what its elements deserve.
     """
 
     focus: Tensor
@@ -53,6 +55,7 @@ class Truth:
     decisive: Tensor | None = None
     kind: str = "rule"
     core: Tensor | None = None
+    patches: Tensor | None = None
 
     @classmethod
     def from_objects(
@@ -129,6 +132,7 @@ def join(parts: Sequence[Truth], function: Callable[[list[Tensor]], Tensor]) -> 
         known("decisive"),
         first.kind,
         known("core"),
+        known("patches"),
     )
 
 

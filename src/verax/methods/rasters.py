@@ -1,9 +1,9 @@
 """Rasters: xarray Datasets and DataArrays are explained and given back with their coordinates.
 
 The first dimension counts samples, the others are places, as in (time, lat, lon). Places that are missing
-(NaN) in every sample, as land is in maps of the sea, do not exist for the network: it gets vectors of the other
-cells, row by row, all variables one after the other. Nothing here imports xarray: who hands over a Dataset
-has it.
+(NaN) in every sample, as land is in maps of the sea, do not exist for the network: it gets vectors of the
+other cells, row by row, all variables one after the other. Nothing here imports xarray: who hands over a
+Dataset has it.
 """
 
 from __future__ import annotations

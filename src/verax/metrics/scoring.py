@@ -23,6 +23,7 @@ from verax.metrics import (
     published,
     ranks,
 )
+from verax.metrics.superpixels import patch_sums
 from verax.networks.inference import device_of
 from verax.protocols import PROTOCOLS, Prepared, exact, sound, truth_of
 from verax.protocols import faithfulness as asking
@@ -108,8 +109,21 @@ def published_scores(values: Tensor, truth: Truth) -> dict[str, Tensor]:
     return {**scores, "siou-multi": published.iou(values, truth, Role.AVOID, "multi")}
 
 
-def _agreements(values: Tensor, right: Tensor) -> dict[str, Tensor]:
+def _shared(found: Tensor | None, device: torch.device, noun: str) -> Tensor | None:
+    """What a truth says about elements, ``(D,)``; the same in every case."""
+    if found is None or not len(found):
+        return None
+    rows = found.to(device).flatten(1)
+    if not (rows == rows[:1]).all():
+        raise InvalidInput(f"The {noun} of a truth must be the same elements in every case.")
+    return rows[0]
+
+
+def _agreements(values: Tensor, right: Tensor, patches: Tensor | None) -> dict[str, Tensor]:
     """All measures of agreement for maps and truths ``(N, D)``; sign-blind ones read magnitudes."""
+    if patches is not None:
+        numbers = torch.unique(patches, return_inverse=True)[1]
+        values, right = patch_sums(values, numbers), patch_sums(right, numbers)
     scores = {name: measure(values, right) for name, measure in agreement.MEASURES.items()}
     size = values.abs()
     scores["pearson/magnitude"] = agreement.pearson(size, right.abs())
@@ -120,21 +134,24 @@ def _agreements(values: Tensor, right: Tensor) -> dict[str, Tensor]:
 def exact_scores(values: Tensor, truth: Truth) -> dict[str, Tensor]:
     """All metrics of the exact protocol for prepared maps ``(N, D)``: name -> ``(N,)``.
 
-    Those of the core are NaN where the truth names none, and must be the same elements in every case.
+    Those of the core are NaN where the truth names none, and must be the same elements in every case. Where
+    the truth has patches, they are compared instead of their elements, by their sums; those in the core are the
+    patches that lie in it altogether.
     """
     if truth.values is None:
         raise InvalidInput(
             "The exact protocol needs a truth with values; this task knows only where it lies."
         )
     right = exact.prepare(truth.values.to(values.device)).values
-    scores = _agreements(values, right)
+    patches = _shared(truth.patches, values.device, "patches")
+    scores = _agreements(values, right, patches)
     if truth.core is None or not len(values):
         none = torch.full((len(values),), torch.nan, dtype=torch.float64, device=values.device)
         return {**scores, **{name + CORE: none for name in scores}}
-    core = truth.core.to(values.device).flatten(1)
-    if not (core == core[:1]).all():
-        raise InvalidInput("The core of a truth must be the same elements in every case.")
-    inside = _agreements(values[:, core[0]], right[:, core[0]])
+    core = _shared(truth.core, values.device, "core")
+    if patches is not None and core is not None:  # what a patch got cannot be taken apart again
+        core = core & ~torch.isin(patches, patches[~core])
+    inside = _agreements(values[:, core], right[:, core], None if patches is None else patches[core])
     return {**scores, **{name + CORE: score for name, score in inside.items()}}
 
 

@@ -40,7 +40,9 @@ SHIPPED = Path(__file__).parent / "shipped"
 
 def _stem(task: Learnable, name: Name, seed: int) -> str:
     """File name of a stored network; says all that its weights depend on (without a recipe: `fast`)."""
-    plain = task.name.partition("?")[0] if is_regression(task) else task.name
+    # options behind a name say what is asked of a network, or are hashed below
+    own = is_regression(task) or is_builtin(task.name)
+    plain = task.name.partition("?")[0] if own else task.name
     safe = re.sub(r"[^A-Za-z0-9.-]+", "-", plain).strip("-.")
     parts = [safe, str(name.on(task)), f"seed{seed}"]
     if is_regression(task):

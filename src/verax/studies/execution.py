@@ -72,7 +72,8 @@ class Bench:
     def settings(self, unit: Unit) -> dict[str, Any]:
         """The parameters of a unit; ``references = "task:N"`` becomes N training inputs, drawn once.
 
-        ``baseline = "task"`` becomes the input that the truth of a regression task is measured from.
+        ``baseline = "task"`` becomes the input that the truth of a regression task is measured from, and
+        ``segments = "task"`` the patches that its maps are compared on.
         """
         found = dict(unit.parameters or {})
         task = self.subject.task
@@ -82,6 +83,12 @@ class Bench:
                     f"{task.name} has no baseline of its own; name one for {unit.label!r}."
                 )
             found["baseline"] = task.reference.to(self.device)
+        if found.get("segments") == "task":
+            if not hasattr(type(task), "segments"):
+                raise InvalidParameter(
+                    f"{task.name} has no segments of its own; name some for {unit.label!r}."
+                )
+            found["segments"] = task.segments.to(self.device)  # type: ignore[union-attr]
         count = task_references(found.get("references"))
         if count is not None:
             if count not in self._drawn:
@@ -107,7 +114,7 @@ class Bench:
         methods.explain(
             model,
             cases.inputs[one],
-            predicted[one],
+            self.asked(unit, cases, predicted)[one],
             unit.method,
             truth=cases.truth[one],
             settings=settings,
@@ -129,6 +136,15 @@ class Bench:
         """Of methods that draw random numbers."""
         return seeding.key(self.study.seed, self.subject.task.name)
 
+    def asked(self, unit: Unit, cases: Cases, predicted: Tensor) -> Tensor:
+        """The output that a method is asked about: that of the prediction or of the label.
+
+        A task may turn it to another one, which the network speaks against.
+        """
+        found = cases.targets if unit.method and unit.method.explains == "label" else predicted
+        turned = getattr(self.subject.task, "asked", None)
+        return found if turned is None else turned(found)
+
     def attributions(self, unit: Unit, cases: Cases, asked: Tensor) -> Tensor:
         """The attributions of a unit's method for cases and the outputs that it is asked about."""
         assert unit.method is not None
@@ -149,7 +165,7 @@ class Bench:
         model, cases, predicted = self.load()
         seed = self.seed
         settings = self.settings(unit)
-        asked = cases.targets if unit.method.explains == "label" else predicted
+        asked = self.asked(unit, cases, predicted)
 
         start = time.perf_counter()
         maps = self.attributions(unit, cases, asked)

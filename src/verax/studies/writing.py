@@ -95,7 +95,8 @@ def _charted(task: Learnable, plan: Plan) -> dict[str, Tensor]:
             "longitudes": grid.longitudes,
             "geographic": torch.tensor(grid.geographic),
         }
-    return {f"{task.name}|{name}": tensor.contiguous() for name, tensor in tensors.items()}
+    # copies, since tasks on one grid share it, and a file must not hold a tensor twice under two names
+    return {f"{task.name}|{name}": tensor.contiguous().clone() for name, tensor in tensors.items()}
 
 
 def _pictured(plan: Plan) -> dict[str, Tensor]:

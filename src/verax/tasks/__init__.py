@@ -47,8 +47,9 @@ class _Built:
             raise InvalidParameter(f"{self.name} is drawn by the renderer 'sound' only.")
         for option in options:
             if option not in self.allowed:
-                have = ", ".join(self.allowed[:-1]) + f" and {self.allowed[-1]}"
-                raise InvalidParameter(f"{self.name} has the options {have}, not {option!r}.")
+                have = " and ".join(filter(None, [", ".join(self.allowed[:-1]), self.allowed[-1]]))
+                plural = "s" * (len(self.allowed) > 1)
+                raise InvalidParameter(f"{self.name} has the option{plural} {have}, not {option!r}.")
         return self.make(self.name, **self.settings, **options)
 
 
@@ -74,7 +75,7 @@ for _name in MANIPULATIONS:
     _full = f"worlds/spurious-{_name}"
     _made = _Built(_full, Spurious.graded, "reliance", "strength", "background", manipulation=_name)
     TASKS.register(_full, _made)
-TASKS.register("shapes", _Built("shapes", Shapes, "explains"))
+TASKS.register("shapes", _Built("shapes", Shapes.asked_about, "explains"))
 for _name, _make in (
     ("analytic", making.from_analytic),
     ("cobe-sst2", making.from_cobe),
@@ -129,9 +130,9 @@ def task(name: str | Task, **options: Any) -> Task:
             (``"black"``, ``"noise"``, ``"noise:0-99"``, ``"texture"``, ``"folder:PATH"``);
             for ``worlds/block-digits``, ``source`` and ``background``; for ``worlds/spurious-...``,
             ``reliance``, ``strength`` and ``background``; for ``shapes``, ``explains`` (``"label"``,
-            ``"other"``); for ``climate/...``, ``function`` (its seed),
-            ``breaks``, ``samples``, ``baseline``, ``uniform`` and ``globally``, and for ``climate/field``
-            the ``field``'s file and what `verax.tasks.climate.making.from_file` says.
+            ``"other"``); for ``climate/...``, ``function`` (its seed), ``breaks``, ``samples``, ``baseline``,
+            ``uniform``, ``globally`` and ``patches``, and for ``climate/field`` the ``field``'s file
+            and what `verax.tasks.climate.making.from_file` says.
     """
     if not isinstance(name, str):
         if options:

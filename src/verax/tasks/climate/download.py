@@ -85,7 +85,10 @@ def fetched(url: str, folder: Path, quiet: bool = False) -> Iterator[Path]:
             raise
         except (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
-            raise MissingFile(f"Cannot fetch {url}: {reason}.") from error
+            reason = getattr(reason, "strerror", None) or reason
+            raise MissingFile(
+                f"Cannot fetch {url} ({reason}); a file that was fetched elsewhere can be given with --file."
+            ) from error
         except OSError as error:
             raise OutputError(f"Cannot write below {str(folder)!r}: {error.strerror or error}.") from error
         yield path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +16,9 @@ from verax.tasks.climate.grid import Grid
 
 SHRINKAGE = 0.01
 """How far a singular matrix is moved towards the identity."""
+
+MOST_CELLS = 10_000
+"""Beyond this a matrix and its factor fill gigabytes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +92,10 @@ class Field:
             made.update((part.to(torch.float64) * 1e6).round().to(torch.int64).numpy().tobytes())
         return made.hexdigest()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what lies on a device that the next process may not have."""
+        return {key: value for key, value in vars(self).items() if key != "_factors"}
+
     @cached_property
     def _factors(self) -> dict[str, Tensor]:
         return {}
@@ -104,7 +112,8 @@ class Field:
     def draw(self, streams: Streams, label: object = "field") -> Tensor:
         """One sample for each stream: ``(N, D)`` float32 with this field's correlations.
 
-        The product is rounded only at the end, so that a sample is the same in batches of any size.
+        The product is rounded only at the end, so that a sample does not depend on the size of its batch
+        (but for one last digit in ten million).
         """
         device = streams.ids.device
         factor = self._factors.setdefault(str(device), self._factor64.T.contiguous().to(device))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from verax.errors import InvalidInput, InvalidParameter, MissingFile, UnknownName, suggestion
 from verax.tasks.climate import netcdf
 from verax.tasks.climate import preprocessing as steps
-from verax.tasks.climate.fields import Field
+from verax.tasks.climate.fields import MOST_CELLS, Field
 from verax.tasks.climate.grid import Grid, listing
 from verax.tasks.climate.series import Series
 
@@ -165,6 +165,10 @@ def _from_series(raw: Series, reading: Reading) -> Field:
         notes.append(f"Left out: {places}.")
         ocean[ocean] = ~flat
         cells = cells[:, ~flat]
+    if cells.shape[1] > MOST_CELLS:
+        raise InvalidInput(
+            f"{raw.what} has {cells.shape[1]} cells, more than {MOST_CELLS}: coarsen it, as by coarsen=10."
+        )
     if len(cells) <= cells.shape[1] and not reading.shrinkage:
         raise InvalidInput(
             f"{raw.what} has {len(cells)} samples of {cells.shape[1]} cells, too few for correlations: "

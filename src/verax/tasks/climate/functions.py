@@ -89,6 +89,10 @@ class LocalFunctions:
             made.update(part.contiguous().numpy().tobytes())
         return made.hexdigest()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what lies on a device that the next process may not have."""
+        return {key: value for key, value in vars(self).items() if key != "_form"}
+
     @cached_property
     def _form(self) -> dict[str, tuple[Tensor, Tensor, Tensor, Tensor]]:
         return {}

@@ -13,7 +13,7 @@ from verax.tasks.climate.fields import Field
 from verax.tasks.climate.files import Reading
 from verax.tasks.climate.task import Climate
 
-OPTIONS = ("function", "breaks", "samples", "baseline", "uniform", "globally")
+OPTIONS = ("function", "breaks", "samples", "baseline", "uniform", "globally", "patches")
 """What every climate task can be asked for."""
 
 READING = tuple(option.name for option in fields(Reading))

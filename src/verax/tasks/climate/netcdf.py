@@ -115,7 +115,7 @@ def _is(array: Any, dimension: str, names: tuple[str, ...], standard: str, units
 
 def _axes(array: Any, what: str) -> tuple[str, str, str]:
     """The dimensions of time, rows and columns."""
-    left = [dimension for dimension in array.dims if array.sizes[dimension] > 1]
+    left = list(array.dims)
 
     def take(names: tuple[str, ...], standard: str, units: str) -> str | None:
         found = next((key for key in left if _is(array, key, names, standard, units)), None)
@@ -128,6 +128,7 @@ def _axes(array: Any, what: str) -> tuple[str, str, str]:
     dimensions = ", ".join(map(str, array.dims)) or "none"
     if north is None or east is None:
         raise InvalidInput(f"{what} has no latitudes and longitudes among its dimensions ({dimensions}).")
+    left = [dimension for dimension in left if array.sizes[dimension] > 1]
     time = take(_TIME, "time", "days since")
     if time is None and len(left) == 1:
         time = left.pop()

@@ -110,16 +110,19 @@ class Samples:
         if mode == "memory":
             x = torch.empty(self.count, len(self.field), device=device)
             y = torch.empty(self.count, device=device)
-            self._fill(x, y, watch)
+            for index, part in self._watched(device, watch):
+                here = slice(index * self.size, (index + 1) * self.size)
+                x[here], y[here] = part
             return Kept(x, y, self.size)
         if folder is None:
             raise InvalidParameter("Samples that are kept 'mapped' need a folder.")
         return self._mapped(make_folder(folder), watch)
 
-    def _fill(self, x: Tensor, y: Tensor, watch: Watch | None) -> None:
+    def _watched(
+        self, device: str | torch.device, watch: Watch | None
+    ) -> Iterator[tuple[int, tuple[Tensor, Tensor]]]:
         for index in range(self.chunks):
-            part = slice(index * self.size, (index + 1) * self.size)
-            x[part], y[part] = self.chunk(index, x.device)
+            yield index, self.chunk(index, device)
             if watch is not None:
                 watch(index + 1, self.chunks)
 
@@ -127,22 +130,25 @@ class Samples:
         label = (self.field.digest, self.function.digest, self.purpose, self.seed, self.count)
         path = folder / f"samples-{hashlib.sha256(repr(label).encode()).hexdigest()[:16]}.npy"
         if not path.is_file():
-            # one array with the output in the last column: one file is there whole or not at all
-            shape = (self.count, len(self.field) + 1)
-            with tempfile.NamedTemporaryFile(dir=folder, prefix=".samples", delete=False) as file:
-                temporary = Path(file.name)
+            self._write(path, watch)
+        both = torch.from_numpy(np.load(path, mmap_mode="c"))
+        return Kept(both[:, :-1], both[:, -1], self.size)
+
+    def _write(self, path: Path, watch: Watch | None) -> None:
+        """One array with outputs in its last column; the file is there whole or not at all."""
+        about = {"descr": "<f4", "fortran_order": False, "shape": (self.count, len(self.field) + 1)}
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".samples", delete=False) as file:
+            temporary = Path(file.name)
             try:
-                rows = np.lib.format.open_memmap(temporary, "w+", dtype=np.float32, shape=shape)
-                both = torch.from_numpy(rows)
-                self._fill(both[:, :-1], both[:, -1], watch)
-                rows.flush()
+                np.lib.format.write_array_header_2_0(file, about)
+                for _, (x, y) in self._watched("cpu", watch):
+                    file.write(torch.cat([x, y[:, None]], 1).numpy().data)
+                file.flush()
                 temporary.replace(path)
             except OSError as error:
                 raise OutputError(f"Cannot write {str(path)!r}: {error.strerror or error}.") from error
             finally:
                 temporary.unlink(missing_ok=True)
-        both = torch.from_numpy(np.load(path, mmap_mode="c"))
-        return Kept(both[:, :-1], both[:, -1], self.size)
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,6 +45,7 @@ class Climate:
         baseline: "zero", a number that all cells have, or "sample:NUMBER".
         uniform: every pair of cells of the inputs has this correlation.
         globally: weight of a pattern in the inputs that is the same everywhere.
+        patches: side of the patches of cells that maps are compared on; 1 compares cells.
     """
 
     name: str
@@ -55,12 +56,14 @@ class Climate:
     baseline: str | float = "zero"
     uniform: float = 0.0
     globally: float = 0.0
+    patches: int = 1
 
     def __post_init__(self) -> None:
         for word, value, low in (
             ("function", self.seed, 0),
             ("breaks", self.breaks, 0),
             ("samples", self.count, 1),
+            ("patches", self.patches, 1),
         ):
             if not isinstance(value, int) or isinstance(value, bool) or value < low:
                 raise InvalidParameter(f"{word} must be a whole number from {low} on, not {value!r}.")
@@ -86,6 +89,11 @@ class Climate:
     def features(self) -> int:
         """How many cells there are."""
         return len(self.field)
+
+    @cached_property
+    def segments(self) -> Tensor:
+        """``(D,)`` int64; the patch of each cell, by which methods may hide and show cells together."""
+        return self.grid.patches(self.patches)
 
     @cached_property
     def function(self) -> LocalFunctions:
@@ -136,11 +144,13 @@ class Climate:
             "source": self.source.digest,
             "function": [functions.VERSION, self.seed, self.breaks],
             "baseline": str(self.baseline),
+            **({"patches": self.patches} if self.patches > 1 else {}),
         }
 
     def curriculum(self) -> Mapping[str, Any]:
-        """Everything that networks trained on it depend on: all but the baseline, and how much they see."""
-        kept = {name: value for name, value in self.fingerprint().items() if name != "baseline"}
+        """Everything that networks trained on it depend on: not how they are asked, but how much they see."""
+        asked = ("baseline", "patches")
+        kept = {name: value for name, value in self.fingerprint().items() if name not in asked}
         return {**kept, "samples": self.count}
 
     # -- samples -----------------------------------------------------------------------------------------
@@ -194,6 +204,7 @@ class Climate:
         """What a right explanation of inputs shows: there are no objects, every cell has its value."""
         values = self.values(inputs)
         count, cells = inputs.shape
+        patches = self.segments.to(values.device).expand_as(values) if self.patches > 1 else None
         return Truth(
             focus=values != 0,
             avoid=torch.zeros_like(values, dtype=torch.bool),
@@ -204,6 +215,7 @@ class Climate:
             values=values,
             kind="exact",
             core=(~self.grid.polar).to(values.device).expand_as(values) if self.grid.polar.any() else None,
+            patches=patches,
         )
 
     def retell(self, cases: Cases, truth: str) -> Cases:
