@@ -108,7 +108,7 @@ def signs(function: LocalFunctions, x: Tensor) -> dict[str, float]:
 
 
 def patches(grid: Grid, maps: Tensor, truth: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Correlation of patch sums for each sample: every patch once, and every point of the grid with land as 0."""
+    """Correlations of patch sums: every patch once, and every point of the grid with land as 0."""
     numbers = grid.patches(size)
     sums = [patch_sums(values, numbers) for values in (maps, truth)]
     once = agreement.pearson(*sums)
