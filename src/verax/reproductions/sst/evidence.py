@@ -14,7 +14,6 @@ from verax.cases import Cases
 from verax.reproductions.claims import Floats, NotTestable
 from verax.reproductions.sst.catalogue import DEEP
 from verax.reproductions.sst.published import Behaviour, Maps
-from verax.seeding import key
 from verax.studies.runs import Run
 from verax.tasks.climate import Climate
 
@@ -92,7 +91,7 @@ class Evidence:
         plain = np.asarray(values, dtype=np.float64)
         n = len(plain)
         if n not in self._picks:
-            rng = np.random.default_rng(key("sst", n))
+            rng = np.random.default_rng(n)
             self._picks[n] = rng.integers(0, n, (REPLICATES, n))
         return np.concatenate([[plain.mean()], plain[self._picks[n]].mean(1)])
 

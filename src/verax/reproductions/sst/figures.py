@@ -63,6 +63,13 @@ class Entry:
         return f"figure{self.number}"
 
 
+def _sheet(width: float, height: float) -> Figure:
+    """An empty figure with a margin, so that no label touches its edge."""
+    figure = Figure(figsize=(width, height))
+    figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.06)
+    return figure
+
+
 def _plain(axes: Any) -> None:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -81,8 +88,8 @@ def pipeline(evidence: Evidence) -> Figure:
     peak = float(np.ceil(inputs[:3].abs().max()))
     y = evidence.task.function.total(evidence.task.cases(n=100, seed=0).inputs)
     with style():
-        figure = Figure(figsize=(10, 7.6), layout="constrained")
-        rows = figure.subfigures(3, 1, height_ratios=[1, 0.85, 1.15])
+        figure = _sheet(10, 7.6)
+        rows: Any = figure.subfigures(3, 1, height_ratios=[1, 0.85, 1.15])
         maps = rows[0].subplots(1, 3)
         for place, axes in enumerate(maps):
             shown = charts.draw(axes, grid, inputs[place], peak, left=place == 0)
@@ -134,7 +141,7 @@ def local_functions(evidence: Evidence) -> Figure:
     cells = _cells(evidence)
     x = torch.linspace(-3, 3, 601)
     with style():
-        figure = Figure(figsize=(8.4, 7.2), layout="constrained")
+        figure = _sheet(8.4, 7.2)
         upper, lower = figure.subplots(2, 1, height_ratios=[1.1, 1])
         shown = charts.draw(upper, grid, function.slopes[:, 0])
         upper.set_title("slope of the leftmost piece", fontsize=10)
@@ -168,7 +175,7 @@ def local_functions(evidence: Evidence) -> Figure:
 def _functions_note(evidence: Evidence) -> str:
     return (
         f"Slopes are maps drawn from the field, so that neighbours react alike; each of the "
-        f"{len(evidence.task.function)} functions has {evidence.task.breaks} breaks and passes through (0, 0)."
+        f"{len(evidence.task.function)} functions has {evidence.task.breaks} breaks and is 0 at 0."
     )
 
 
@@ -182,7 +189,7 @@ def sample_maps(evidence: Evidence, place: int) -> Figure:
     """Figures 3 and 4: the truth of one sample and eight maps, with r and rho."""
     grid, truth = evidence.task.grid, _truth(evidence, place)
     with style():
-        figure = Figure(figsize=(10.4, 7.4), layout="constrained")
+        figure = _sheet(10.4, 7.4)
         axes = figure.subplots(3, 3).flatten()
         charts.draw(axes[0], grid, truth, below=False)
         y = float(evidence.task.function.total(evidence.cases.inputs[place : place + 1]))
@@ -213,7 +220,9 @@ def _sample_note(place: int) -> Callable[[Evidence], str]:
         which = "95th" if place == 0 else "5th"
         return (
             f"Sample {int(evidence.cases.ids[place])}, whose output is the {which} percentile; the samples "
-            f"of the paper are not published. r with the truth: {', '.join(words)}."
+            f"of the paper are not published. r with the truth: {', '.join(words)}. Deep Taylor has squared "
+            "weights at the input here, as its authors advise for inputs without bounds; the toolbox of the "
+            "paper has them at the output."
         )
 
     return note
@@ -247,10 +256,10 @@ def histograms(evidence: Evidence) -> Figure:
     """Figure 5: how the correlation with the truth varies over samples, in three panels."""
 
     def of(method: str, network: str = DEEP, metric: str = "pearson") -> np.ndarray[Any, Any]:
-        return evidence.values(method, network, metric).to_numpy()
+        return np.asarray(evidence.values(method, network, metric))
 
     with style():
-        figure = Figure(figsize=(7.6, 9.4), layout="constrained")
+        figure = _sheet(7.6, 9.4)
         first, second, third = figure.subplots(3, 1)
         _histogram(
             first,
@@ -268,7 +277,10 @@ def histograms(evidence: Evidence) -> Figure:
             ],
             "(c) layer-wise relevance propagation",
         )
-        third.set_xlabel("correlation of a map with the truth, over cells", color=INK)
+        third.set_xlabel(
+            "correlation of a map with the truth, over cells (what is below -0.5 is in the first bin)",
+            color=INK,
+        )
     return figure
 
 
@@ -312,7 +324,7 @@ CATALOGUE = (
     Entry(
         5,
         "Agreement with the truth over samples",
-        "Three panels of histograms: input x gradient of the linear model and the network; five methods; LRP.",
+        "Three panels of histograms: input x gradient of linear model and network; five methods; LRP.",
         histograms,
         _histogram_note,
     ),
