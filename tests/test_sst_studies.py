@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import xarray
 from typer.testing import CliRunner
 
 import verax
@@ -61,8 +62,10 @@ def test_a_study_trains_what_is_missing_and_keeps_it(made):
         ("mlp", 0),
         ("mlp", 1),
     ]
+    assert [entry["network"] for entry in run.manifest["trained"]] == ["ridge", "mlp", "mlp"]
     again = verax.run(STUDY, tasks=[task], store=folder / "store", out=folder / "run", quiet=True)
     assert again.manifest["reused_units"] == len(again.manifest["units"])
+    assert again.manifest["trained"] == []
 
 
 def test_references_are_those_that_mean_something_on_vectors(made):
@@ -144,7 +147,7 @@ def test_charts_put_cells_where_they_are(made):
 
 
 def test_the_command_line_runs_trains_and_certifies(made, monkeypatch, tmp_path):
-    _, run, folder = made
+    _, run, _ = made
     command = CliRunner()
     shown = command.invoke(app, ["report", str(run.folder)])
     assert shown.exit_code == 0, shown.output
@@ -159,22 +162,21 @@ def test_the_command_line_runs_trains_and_certifies(made, monkeypatch, tmp_path)
     assert certified.exit_code == 1  # half a thousand samples are not enough
 
 
-def test_a_field_of_ones_own_goes_through(tmp_path, capsys):
+def test_a_field_of_ones_own_goes_through(tmp_path):
     rng = np.random.default_rng(0)
     months = rng.normal(size=(240, 3, 5)) + rng.normal(size=(240, 1, 1))
     months[:, 1, 2] = np.nan
-    path = tmp_path / "mine.npy"
-    np.save(path, months)
-    words = ["run", "sst-quick", "--field", str(path), "--networks", "ridge", "--methods"]
-    words += [
-        "input-x-gradient,occlusion",
-        "--samples",
-        "3",
-        "--certify",
-        "2",
-        "--out",
-        str(tmp_path / "out"),
-    ]
+    where = {
+        "time": pd.date_range("1990-01", periods=240, freq="MS"),
+        "lat": [30.0, 0.0, -30.0],
+        "lon": np.arange(0.0, 50, 10),
+    }
+    path = tmp_path / "mine.nc"
+    both = {"sst": (("time", "lat", "lon"), months), "other": (("time", "lat", "lon"), months * 2)}
+    xarray.Dataset(both, where).to_netcdf(path, engine="h5netcdf")
+    words = ["run", "sst-quick", "--field", str(path), "--variable", "sst", "--networks", "ridge"]
+    words += ["--methods", "input-x-gradient,occlusion", "--samples", "3", "--certify", "2"]
+    words += ["--out", str(tmp_path / "out")]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     run = Run(tmp_path / "out")

@@ -141,7 +141,6 @@ def _table(title: str, board: pd.DataFrame) -> Table:
 
 _EXACT = {
     "pearson/core": "no pole",
-    "spearman": "ranks",
     "sign-agreement": "sign",
     "top-overlap": "top",
     "pearson/magnitude": "|r|",
@@ -149,8 +148,8 @@ _EXACT = {
 """Measures that fit a terminal, and what they are called there; the report has all."""
 
 
-def _show_exact(run: Run) -> None:
-    """Print the main measures of agreement with an exact truth, and how well the networks fit."""
+def _show_exact(run: Run, tier: str) -> None:
+    """Print the main measures of agreement with an exact truth, and how well the networks of a tier fit."""
     from verax.reports import agreement
 
     for family in dict.fromkeys(run.families.values()):
@@ -161,7 +160,7 @@ def _show_exact(run: Run) -> None:
         names = [name for name in _EXACT if name in boards]
         tasks = [task for task, known in run.families.items() if known == family]
         title = f"{run.manifest['study']['name']}: {family} tasks (exact protocol)"
-        title += f"\n{agreement.fit_words(run.manifest, tasks)}"
+        title += f"\n{', '.join(run.tiers)}: {tier}; {agreement.fit_words(run.manifest, tasks)}"
         table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         table.add_column("", justify="right", no_wrap=True, min_width=2)
         table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
@@ -176,9 +175,13 @@ def _show_exact(run: Run) -> None:
             words = (rank, str(row.method), "–" if row.value != row.value else value, *cells)
             table.add_row(*map(escape, words), style="" if rank else "dim")
         console.print(table)
+
+
+def _explain_exact() -> None:
+    """Print what the columns mean."""
     console.print(
         "pearson: correlation of maps with the exact truth, mean over samples with 95 % interval (no pole: "
-        "without cells at a pole; ranks: Spearman; |r|: of magnitudes). sign, top: share of cells with the "
+        "without cells at a pole; |r|: of magnitudes). sign, top: share of cells with the "
         "right sign, and of the strongest tenth that is found. The network is not the function it learned: "
         "what differs costs every method. Dim rows are controls and the oracle.",
         style="dim",
@@ -251,6 +254,7 @@ def _show_identification(part: dict[str, Any]) -> None:
 def show(run: Run) -> None:
     """Print the leaderboards of a run, and what was left out."""
     from verax.reports import identifiability, promises, ranks, truths
+    from verax.reports.agreement import uncertified
     from verax.studies import tiers
 
     manifest = run.manifest
@@ -280,7 +284,9 @@ def show(run: Run) -> None:
     if identified is not None:
         _show_identification(identified)
     if "exact" in manifest["study"]["protocols"]:
-        _show_exact(run)
+        for tier, part in parted:
+            _show_exact(part, tiers.words(tier))
+        _explain_exact()
     if "faithfulness" in manifest["study"]["protocols"]:
         _show_faithfulness(run)
     passed = sum(bool(c["passed"]) for c in manifest["certificates"])
@@ -293,7 +299,7 @@ def show(run: Run) -> None:
         f"{manifest['reused_units']} of {len(manifest['units'])} units taken from the store."
     )
     if passed < count:
-        names = ", ".join(c["task"] for c in manifest["certificates"] if not c["passed"])
+        names = ", ".join(uncertified(manifest))
         console.print(f"[bold red]Not certified, so their truth is in doubt: {escape(names)}[/bold red]")
     for sentence in promises.alarms(manifest):
         console.print(f"[yellow]{escape(sentence)}[/yellow]", soft_wrap=True)

@@ -135,8 +135,8 @@ def exact_scores(values: Tensor, truth: Truth) -> dict[str, Tensor]:
     """All metrics of the exact protocol for prepared maps ``(N, D)``: name -> ``(N,)``.
 
     Those of the core are NaN where the truth names none, and must be the same elements in every case. Where
-    the truth has patches, they are compared instead of their elements, by their sums; those in the core are the
-    patches that lie in it altogether.
+    the truth has patches, they are compared instead of their elements, by their sums; those in the core are
+    the patches that lie in it altogether.
     """
     if truth.values is None:
         raise InvalidInput(

@@ -182,6 +182,7 @@ def train(
 
         if name.architecture in SOLVED:
             linear.fit(name.architecture, model, samples, where)
+            bar.update(row, total=1, completed=1)
             chosen = None
         else:
             _descend(model, samples, plan, seed, where, watch or shown)

@@ -125,6 +125,15 @@ def certificates(manifest: Mapping[str, Any]) -> dict[tuple[str, str, int], dict
     }
 
 
+def uncertified(manifest: Mapping[str, Any]) -> list[str]:
+    """What did not pass its certificate: tasks, with the network where tasks have several kinds of them."""
+    return [
+        f"{entry['task']} {entry['network']}" if "r2" in entry else str(entry["task"])
+        for entry in manifest["certificates"]
+        if not entry["passed"]
+    ]
+
+
 def fit_words(manifest: Mapping[str, Any], tasks: Sequence[str]) -> str:
     """How well the networks of some tasks fit, in words; "" where nothing is known."""
     values = [entry["r2"] for (task, _, _), entry in certificates(manifest).items() if task in tasks]

@@ -268,6 +268,7 @@ def _facts(digest: Digest) -> list[tuple[str, str]]:
             ("samples scored", scored),
             ("degenerate maps of methods", str(degenerate)),
             ("failures", str(len(manifest["failures"]))),
+            ("seconds of training", f"{sum(t['seconds'] for t in manifest.get('trained', [])):.0f}"),
             ("seconds of computing", f"{manifest['seconds']:.0f}"),
             ("units taken from the store", f"{manifest.get('reused_units', 0)} of {len(manifest['units'])}"),
         ]
@@ -335,7 +336,7 @@ def context(run: Run, album: figures.Album) -> dict[str, Any]:
             for family in digest.families
             if family != digest.headline
         ],
-        "uncertified": [entry["task"] for entry in manifest["certificates"] if not entry["passed"]],
+        "uncertified": agreement.uncertified(manifest),
         "facts": _facts(digest),
         "boards": _boards(digest, digest.main, album),
         "tiers": _other_tiers(rest, digest.main),

@@ -129,18 +129,29 @@ def run(
     where = devices.resolve(device)
     folder = store_folder(store)
 
+    trained: list[dict[str, Any]] = []
+
     def train(task: Learnable, network: str, seed: int) -> None:
         """Train a network that is missing, and keep it for this and later studies."""
+        start = time.perf_counter()
         done = teaching.train(task, network, seed=seed, device=where, quiet=quiet)
         library.save(done, make_folder(folder / "networks"))
+        seconds = time.perf_counter() - start
+        trained.append({"task": task.name, "network": network, "seed": seed, "seconds": seconds})
 
-    plan = planning.compile_plan(chosen, folder, train)
+    try:
+        plan = planning.compile_plan(chosen, folder, train)
+    except KeyboardInterrupt as stop:
+        message = "Interrupted: networks that are trained are kept. Run the same command to go on."
+        raise Interrupted(message) from stop
     target = Path(out).expanduser() if out else Path("runs") / f"{chosen.name}-{plan.key[:8]}"
     with unless_empty(target):
-        return _run(plan, target, Store(make_folder(folder)), where, quiet)
+        return _run(plan, target, Store(make_folder(folder)), where, quiet, trained)
 
 
-def _run(plan: Plan, target: Path, kept: Store, where: torch.device, quiet: bool) -> Run:
+def _run(
+    plan: Plan, target: Path, kept: Store, where: torch.device, quiet: bool, trained: list[dict[str, Any]]
+) -> Run:
     if target.is_dir() and any(target.iterdir()) and not _is_run(target):
         raise OutputError(f"The folder {str(target)!r} holds other things; name an empty one.")
     make_folder(target)
@@ -153,6 +164,7 @@ def _run(plan: Plan, target: Path, kept: Store, where: torch.device, quiet: bool
     facts = {
         "failures": failures,
         "notes": list(plan.notes),
+        "trained": trained,
         "reused_units": reused,
         "damaged_entries": len(kept.damaged),
         "seconds": time.perf_counter() - start,
