@@ -41,6 +41,7 @@ SETTINGS := simple-fr simple-nr complex-fr complex-cr1 complex-cr2 complex-cr3 c
 weights: $(VENV)/.core
 	$(BIN)/verax train $(SETTINGS:%=textbox/%) --network cnn4 --no-early-stop --out src/verax/networks/shipped
 	$(BIN)/verax train textbox/simple-fr textbox/simple-nr --network cnn3 --no-early-stop --out src/verax/networks/shipped
+	$(BIN)/verax train shapes --network shapes-cnn --no-early-stop --out src/verax/networks/shipped
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

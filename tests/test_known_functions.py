@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import verax
-from verax.errors import InvalidInput
+from verax.errors import InvalidInput, InvalidParameter
 from verax.metrics.agreement import pearson
 from verax.metrics.superpixels import agreement_of_patches, patch_sums
 
@@ -148,3 +148,44 @@ def test_the_oracle_and_a_shared_map_are_perfect_on_patches():
 def test_bad_patches_are_refused(patches, words):
     with pytest.raises(InvalidInput, match=words):
         patch_sums(torch.zeros(2, 4), patches)
+
+
+def test_a_study_hides_the_patches_of_its_task(tmp_path):
+    """Methods get the patches of their task, all tasks share one network, and patches are what is scored."""
+    run = verax.run(
+        {
+            "name": "patches",
+            "tasks": ["climate/analytic?samples=2000", "climate/analytic?samples=2000&patches=6"],
+            "networks": ["ridge"],
+            "methods": [
+                {"name": "feature-ablation", "label": "patches", "segments": "task"},
+                {"name": "occlusion", "label": "summed"},
+            ],
+            "protocols": ["exact"],
+            "samples": 4,
+            "certify": 0,
+            "missing": "train",
+        },
+        out=tmp_path / "run",
+        quiet=True,
+    )
+    rows = run.scores[run.scores["metric"] == "pearson"]
+    means = rows.groupby(["method", "task"])["value"].mean().unstack()
+    # a linear network is additive: hiding a patch is the sum of hiding its cells
+    assert means.loc["patches"].tolist() == pytest.approx(means.loc["summed"].tolist(), abs=1e-4)
+    assert means.loc["oracle"].min() > 0.999999
+    assert means.loc["patches"].nunique() == 2
+    assert len({(subject["network"], subject.get("sha256")) for subject in run.manifest["networks"]}) == 1
+
+
+def test_only_tasks_with_segments_lend_them(tmp_path):
+    study = {
+        "name": "none",
+        "tasks": ["textbox/simple-fr"],
+        "networks": ["cnn3"],
+        "methods": [{"name": "feature-ablation", "label": "patches", "segments": "task"}],
+        "samples": 1,
+        "certify": 0,
+    }
+    with pytest.raises(InvalidParameter, match="textbox/simple-fr has no segments of its own"):
+        verax.run(study, out=tmp_path / "run", quiet=True)

@@ -1,6 +1,7 @@
 """Squares against circles: drawing, labels, truth, interventions, the network and its recipes."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,12 +10,12 @@ from torch import nn
 import verax
 from verax.cases import Role
 from verax.errors import InvalidParameter
-from verax.networks import batches
+from verax.networks import batches, library
 from verax.networks.certificates import certify
 from verax.networks.recipes import Recipe, fitted
 from verax.networks.shapes import shapes_cnn
 from verax.networks.steps import Stepper
-from verax.networks.training import initialise
+from verax.networks.training import initialise, train
 from verax.tasks import shapes
 from verax.tasks.base import Trainable
 
@@ -208,3 +209,48 @@ def test_a_network_that_knows_nothing_fails_its_certificate(task):
 def test_the_stored_network_passes_its_certificate(task):
     certificate = certify(task.network(), task, n=60, seed=1)
     assert certificate.passed, str(certificate)
+
+
+def test_the_published_recipe_in_small(task):
+    """Plain gradient descent on a fixed set; it does not stop before its epochs are over."""
+    small = replace(fitted("published", "shapes-cnn", task), scenes=40, epochs=3, batch=16, rate=0.05)
+    one, two = (train(task, "shapes-cnn", recipe=small, groups=[3, 8], quiet=True) for _ in range(2))
+    assert one.epochs == 3
+    assert one.tries[0].ended == "epochs"
+    for a, b in zip(one.model.parameters(), two.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_study_asks_about_both_classes(tmp_path):
+    """The truth of the other output is what the network's other output deserves, sign by sign."""
+    run = verax.run(
+        {
+            "name": "both",
+            "tasks": ["shapes", "shapes?explains=other"],
+            "networks": ["shapes-cnn"],
+            "methods": ["input-x-gradient", "lrp-a"],
+            "protocols": ["exact"],
+            "samples": 2,
+            "certify": 0,
+        },
+        out=tmp_path / "run",
+        quiet=True,
+    )
+    rows = run.scores[run.scores["metric"] == "pearson"]
+    means = rows.groupby(["method", "task"])["value"].mean().unstack()
+    assert set(means.columns) == {"shapes", "shapes?explains=other"}
+    assert (means.loc["oracle"] > 0.999).all()
+    for method in ("input-x-gradient", "lrp-a"):  # signed: right for both
+        assert (means.loc[method] > 0.4).all()
+    assert means.loc["input", "shapes"] > 0.3  # blind to signs: as wrong for the one as right for the other
+    assert means.loc["input", "shapes?explains=other"] == pytest.approx(-means.loc["input", "shapes"])
+
+
+def test_a_network_is_found_under_both_names(task):
+    other = verax.task("shapes?explains=other")
+    assert other.explains == "other"
+    assert library.find(other, "shapes-cnn", 0) == library.find(task, "shapes-cnn", 0)
+    assert torch.equal(task.asked(torch.tensor([0, 1])), torch.tensor([0, 1]))
+    assert torch.equal(other.asked(torch.tensor([0, 1])), torch.tensor([1, 0]))
+    with pytest.raises(InvalidParameter, match="has the option explains, not 'size'"):
+        verax.task("shapes", size=3)
