@@ -85,7 +85,7 @@ def pipeline(evidence: Evidence) -> Figure:
     """Figure 1: samples of the field, what F makes of a hundred, and an attribution beside its truth."""
     grid = evidence.task.grid
     inputs = evidence.cases.inputs
-    peak = float(np.ceil(inputs[:3].abs().max()))
+    peak = float(inputs[:3].abs().max().ceil())
     y = evidence.task.function.total(evidence.task.cases(n=100, seed=0).inputs)
     with style():
         figure = _sheet(10, 7.6)

@@ -201,8 +201,8 @@ def gather(options: Options, out: Path) -> Evidence:
         run_study(options, fewer, "fewer", [DEEP], FEW, out),
     ]
     if options.recipe:
-        runs.append(run_study(options, task, "recipe", [catalogue.RECIPE], catalogue.PAPER, out))
-    networks = [DEEP, *catalogue.SIDE, *([catalogue.RECIPE] if options.recipe else [])]
+        runs.append(run_study(options, task, "recipe", list(catalogue.RECIPES), catalogue.PAPER, out))
+    networks = [DEEP, *catalogue.SIDE, *(catalogue.RECIPES if options.recipe else ())]
     found = {(name, "all"): fit_of(task, name, options) for name in networks}
     found[DEEP, "fewer"] = fit_of(fewer, DEEP, options)
     with progress.errors.status("Random functions, the function itself, and defects"):

@@ -7,7 +7,7 @@ import pandas as pd
 
 from verax.metrics import CORE
 from verax.reproductions.claims import NotTestable, between, limits
-from verax.reproductions.sst.catalogue import DEEP, SIDE
+from verax.reproductions.sst.catalogue import DEEP, RECIPES, SIDE
 from verax.reproductions.sst.evidence import Evidence
 from verax.studies.leaderboards import UNRANKED, method_order
 
@@ -45,7 +45,7 @@ def networks(evidence: Evidence) -> pd.DataFrame:
     rows = []
     names = [(DEEP, False), *((name, False) for name in SIDE), (DEEP, True)]
     if evidence.recipe:
-        names.insert(1, ("mlp@published", False))
+        names[1:1] = [(name, False) for name in RECIPES]
     for name, fewer in names:
         value, low, high = evidence.fit(name, fewer=fewer)
         count = (evidence.fewer if fewer else evidence.task).count
