@@ -200,7 +200,10 @@ def sample_maps(evidence: Evidence, place: int) -> Figure:
             r, rho = _pair(values.abs() if name in BLIND else values, held)
             charts.draw(axes[number], grid, values, left=number % 3 == 0, below=number >= 6)
             title = f"{TITLES[name]}\nr = {r:.2f}, ρ = {rho:.2f}"
-            axes[number].set_title(f"{title} with {word}" if name in BLIND else title, fontsize=9.5)
+            title = f"{title} with {word}" if name in BLIND else title
+            if not values.any():
+                title = f"{TITLES[name]}\nempty: it explains outputs above 0 only"
+            axes[number].set_title(title, fontsize=9.5)
         figure.supxlabel(
             "Each map is relative to its largest magnitude: red speaks for a higher output, blue for a lower "
             "one; grey is land.",
