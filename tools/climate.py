@@ -12,6 +12,7 @@ from verax.reproductions.outputs import between
 from verax.reproductions.sst.figures import CATALOGUE
 from verax.reproductions.sst.reproduction import COMMAND, MARKDOWN
 
+DOCS = Path(__file__).parent.parent / "docs"
 DOCUMENT = DOCS / "climate.md"
 MARKS = ("<!-- sst:begin -->", "<!-- sst:end -->")
 
@@ -25,7 +26,8 @@ def text(run: Path) -> str:
     for entry in CATALOGUE:
         picture = run / "figures" / f"{entry.file}.png"
         if picture.is_file():
-            write_atomically(DOCS / "images" / "sst" / picture.name, small(picture))
+            # as it is: with the few colours of a small picture strong reds and blues become one
+            write_atomically(DOCS / "images" / "sst" / picture.name, picture.read_bytes())
             parts.append(
                 f"### Figure {entry.number}: {entry.title}\n\nIn the paper: {entry.paper}\n\n"
                 f"![Figure {entry.number}](images/sst/{picture.name})\n"
