@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from reproduction import DOCS, small
 from verax.errors import MissingFile, VeraxError
 from verax.files import write_atomically
 from verax.reproductions.outputs import between
