@@ -24,6 +24,7 @@ from verax.reproductions.sst import (
     defects,
     keras,
     published,
+    reproduction,
     spread,
     study,
     tables,
@@ -466,3 +467,8 @@ def test_the_command_from_end_to_end(tmp_path, monkeypatch):
     for name in ("main", "side", "fewer"):
         manifest = json.loads((out / "runs" / name / "manifest.json").read_text())
         assert manifest["reused_units"] == len(manifest["units"])
+
+
+def test_the_page_names_the_command_that_made_it():
+    words = reproduction.command(study.Options(samples=5000, function=3, recipe=True))
+    assert words == "verax reproduce sst --samples 5000 --explained 500 --function 3 --published-recipe"

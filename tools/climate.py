@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from reproduction import DOCS, small
 from verax.errors import MissingFile, VeraxError
 from verax.files import write_atomically
 from verax.reproductions.outputs import between
 from verax.reproductions.sst.figures import CATALOGUE
 from verax.reproductions.sst.reproduction import COMMAND, MARKDOWN
 
+DOCS = Path(__file__).parent.parent / "docs"
 DOCUMENT = DOCS / "climate.md"
 MARKS = ("<!-- sst:begin -->", "<!-- sst:end -->")
 
@@ -25,7 +25,8 @@ def text(run: Path) -> str:
     for entry in CATALOGUE:
         picture = run / "figures" / f"{entry.file}.png"
         if picture.is_file():
-            write_atomically(DOCS / "images" / "sst" / picture.name, small(picture))
+            # as it is: with the few colours of a small picture strong reds and blues become one
+            write_atomically(DOCS / "images" / "sst" / picture.name, picture.read_bytes())
             parts.append(
                 f"### Figure {entry.number}: {entry.title}\n\nIn the paper: {entry.paper}\n\n"
                 f"![Figure {entry.number}](images/sst/{picture.name})\n"

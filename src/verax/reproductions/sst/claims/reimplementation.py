@@ -118,7 +118,7 @@ def one_layer(evidence: Evidence) -> Finding:
         "loss of r with a tenth of the samples minus the loss with one hidden layer",
         f"Lists in its configuration were cut at commas: of 512,256,128,64,32,16 only {seen} was seen, and "
         f"the committed network has one hidden layer. By the published recipe on {count:,} samples, one "
-        f"layer has R2 {fits[1]:.3f} and r {words(one)}, six layers have {fits[0]:.3f} and {words(six)}. By the "
+        f"layer has R2 {fits[1]:.3f} and r {words(one)}, six have {fits[0]:.3f} and {words(six)}. By the "
         f"fast recipe a tenth of the samples costs {words(fewer)}, and one layer has "
         f"{words(evidence.r(INTEGRATED, SHALLOW))} instead of {words(evidence.r(INTEGRATED, DEEP))}.",
     )
