@@ -7,7 +7,7 @@ A mean alone says little: a region that covers a third of the picture is met oft
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -37,7 +37,7 @@ class Judging:
             published).
     """
 
-    binarisation: Binarisation = Binarisation("std", 1.0)
+    binarisation: Binarisation = field(default_factory=lambda: Binarisation("std", 1.0))
     tolerance: float = 0
     ties: str = "expected"
     mass: str = "positive"

@@ -116,7 +116,8 @@ class Binarisation:
         for part in pixels.chunks(values):
             away[part] = torch.linalg.vector_norm(values[part] - mean[part], dim=1, keepdim=True)
         std = away.double() / values.shape[1] ** 0.5
-        return start + (mean.double() + self.value * std) * unit
+        level: Tensor = start + (mean.double() + self.value * std) * unit
+        return level
 
     def _wanted(self, total: int) -> int:
         return max(1, round(self.value * total)) if self.value < 1 else min(int(self.value), total)

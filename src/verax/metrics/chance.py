@@ -14,7 +14,7 @@ from verax.metrics import pixels
 from verax.metrics.shared_interest import Counts
 
 _TAILS = 12.0
-"""Standard deviations of the hypergeometric distribution that are summed over; what is left is below 1e-30."""
+"""Standard deviations of the hypergeometric distribution that are summed over; the rest is below 1e-30."""
 _WIDTH = 0.25
 """Standard deviation of the centre map as a share of the picture, as in the control `centre`."""
 

@@ -18,13 +18,19 @@ _CHUNK = 1 << 19
 
 def count(marks: Tensor) -> Tensor:
     """How many of each row of ``(N, P)`` bool are true: int64 ``(N,)``."""
-    if marks.device.type != "cpu" or marks.shape[1] % 8 or not marks.is_contiguous():
+    plain = marks.device.type != "cpu" or marks.shape[1] % 8 or not marks.is_contiguous()
+    if plain or not len(marks):
         return marks.sum(1)
     words = marks.view(torch.int64)
     total = words.shape[1]
     # a byte holds sums up to 255, so no more words than that are added before they are taken apart
-    group = next(size for size in range(min(255, total), 0, -1) if total % size == 0)
+    group = _group(total)
     return words.reshape(len(words), total // group, group).sum(2).view(torch.uint8).sum(1)
+
+
+def _group(total: int) -> int:
+    """The largest number up to 255 that divides `total`."""
+    return next(size for size in range(min(255, total), 0, -1) if total % size == 0)
 
 
 def reaches(values: Tensor, level: Tensor) -> Tensor:
@@ -45,8 +51,10 @@ def inside(values: Tensor, marks: Tensor) -> Tensor:
     """The sum of the ``(N, P)`` values that are marked: ``(N,)``."""
     if values.device.type != "cpu":
         return (values * marks).sum(1)
-    weights = torch.from_numpy(marks.numpy().astype(values.numpy().dtype))
-    return torch.linalg.vecdot(values, weights)
+    # without a copy in between; short sums first, which keep their digits
+    pieces = (len(values), -1, _group(values.shape[1])) if len(values) else (0, 1, values.shape[1])
+    parts = np.einsum("ngp,ngp->ng", values.numpy().reshape(pieces), marks.numpy().reshape(pieces))
+    return torch.from_numpy(parts).sum(1)
 
 
 def rounded_up(levels: Tensor, dtype: torch.dtype) -> Tensor:

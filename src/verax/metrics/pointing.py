@@ -1,8 +1,8 @@
 """Pointing game: does the strongest pixel lie in the mask?
 
-Zhang et al., "Top-down neural attention by excitation backprop", IJCV 2018. They count a hit within 15 pixels,
-which is `tolerance=15` here; without it the pixel itself must lie in the mask. Ties are shared fairly unless
-the first pixel is asked for, as published code takes it.
+Zhang et al., "Top-down neural attention by excitation backprop", IJCV 2018. They count a hit within 15
+pixels, which is `tolerance=15` here; without it the pixel itself must lie in the mask. Ties are shared fairly
+unless the first pixel is asked for, as published code takes it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def check_pointing(tolerance: float, ties: str) -> None:
 
 
 def pointing_rows(maps: Flat, found: Tensor, ties: str) -> Tensor:
-    """The same for maps that were measured already; what is marked ``(N, P)``, dilated if need be, is `found`."""
+    """The same for maps that were measured already; `found` ``(N, P)`` is the mask, dilated if need be."""
     peak = pixels.equals(maps.values, maps.high)
     if ties == "first":
         # the largest number among equals is the first pixel, on every device
@@ -92,7 +92,7 @@ def class_means(scores: Tensor, labels: Tensor) -> dict[int, float]:
     if scores.ndim != 1 or labels.shape != scores.shape:
         raise InvalidInput("Scores and labels must be vectors of one length.")
     found = {}
-    for label in labels.unique().tolist():
+    for label in sorted(set(labels.tolist())):
         own = scores[labels == label]
         own = own[~own.isnan()]
         if len(own):

@@ -34,7 +34,8 @@ def checked_masks(masks: Tensor, like: Tensor, noun: str = "Masks") -> Tensor:
     """Masks as bool on the device of `like`; they must hold nothing but 0 and 1 and fit its shape."""
     if masks.shape != like.shape or masks.ndim != 3:
         raise InvalidInput(
-            f"{noun} and maps must have one shape (N, H, W), not {tuple(masks.shape)} and {tuple(like.shape)}."
+            f"{noun} and maps must have one shape (N, H, W), "
+            f"not {tuple(masks.shape)} and {tuple(like.shape)}."
         )
     if masks.dtype != torch.bool:
         if not ((masks == 0) | (masks == 1)).all():
