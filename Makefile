@@ -26,6 +26,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/training.py --tasks simple-fr
 	$(BIN)/python benchmarks/methods.py
 	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/climate.py
 	$(BIN)/python benchmarks/correctness.py
 
 docs: $(VENV)/.docs
@@ -40,6 +41,7 @@ SETTINGS := simple-fr simple-nr complex-fr complex-cr1 complex-cr2 complex-cr3 c
 weights: $(VENV)/.core
 	$(BIN)/verax train $(SETTINGS:%=textbox/%) --network cnn4 --no-early-stop --out src/verax/networks/shipped
 	$(BIN)/verax train textbox/simple-fr textbox/simple-nr --network cnn3 --no-early-stop --out src/verax/networks/shipped
+	$(BIN)/verax train shapes --network shapes-cnn --no-early-stop --out src/verax/networks/shipped
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -33,6 +33,8 @@ QUICK = {  # fewer draws where the number of draws does not matter
     "kernel-shap": {"samples": 32, "size": 4},
     "shapley-sampling": {"permutations": 4, "size": 4},
     "exact-shapley": {"size": 6},
+    "exact-additive": {"size": 6, "tolerance": 1e9},  # what each segment brings alone, additive or not
+    "feature-ablation": {"size": 4},
     "occlusion": {"window": 4, "stride": 2},
 }
 EVERY = [name for name in METHODS if METHODS.get(name).builtin and "truth" not in METHODS.get(name).special]
@@ -257,7 +259,8 @@ class Combined(nn.Module):
 LINEAR = (  # for all a and b
     *("gradient", "input-x-gradient", "smoothgrad", "integrated-gradients", "gradient-shap", "blur-ig"),
     *("deeplift-rescale", "deeplift-reveal-cancel", "deep-shap", "lrp-z"),
-    *("occlusion", "rise", "lime", "kernel-shap", "shapley-sampling", "exact-shapley"),
+    *("occlusion", "feature-ablation", "rise", "lime", "kernel-shap", "shapley-sampling", "exact-shapley"),
+    "exact-additive",
 )
 POSITIVE = ("deconvnet", "guided-backprop")  # their rules keep signs apart: for positive a and b
 UP_TO_EPSILON = (  # the sum itself is shared with a stabiliser of 1e-6
@@ -318,7 +321,16 @@ SHARP = [
     if METHODS.get(name).family in ("gradients", "references", "relevance")
     and name not in ("fullgrad", "lrp-a", "lrp-b", "lrp-a@published", "lrp-b@published")
 ]
-SHARP += ["attn-lrp", "cp-lrp", "guided-grad-cam", "exact-shapley", "kernel-shap", "shapley-sampling"]
+SHARP += [
+    "feature-ablation",
+    "exact-additive",
+    "attn-lrp",
+    "cp-lrp",
+    "guided-grad-cam",
+    "exact-shapley",
+    "kernel-shap",
+    "shapley-sampling",
+]
 
 
 @pytest.mark.parametrize("name", [*SHARP, "occlusion"])
@@ -358,7 +370,14 @@ SYMMETRIC = {
     and "streams" not in METHODS.get(name).special
     and name not in ("fullgrad", "blur-ig")
 }
-SYMMETRIC |= {"attn-lrp": {}, "cp-lrp": {}, "exact-shapley": {}, "kernel-shap": {"samples": 64}}
+SYMMETRIC |= {
+    "feature-ablation": {},
+    "exact-additive": {},
+    "attn-lrp": {},
+    "cp-lrp": {},
+    "exact-shapley": {},
+    "kernel-shap": {"samples": 64},
+}
 SYMMETRIC |= {"deep-shap": {"references": 2, "noise": 0.0}}
 
 

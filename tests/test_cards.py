@@ -11,7 +11,7 @@ import torch
 
 import verax
 from spellings import Transformer
-from test_claims import BUILTIN, PICTURES, TARGETS, convolutional
+from test_claims import BUILTIN, PICTURES, TARGETS, additive, convolutional
 from verax.cases import Truth
 from verax.methods import METHODS
 from verax.methods.cards import card, read
@@ -68,7 +68,8 @@ def test_examples_run_as_written(tool):
     cases = SimpleNamespace(truth=truth)
     for code in examples:
         name = re.search(r'method="([^"]+)"', code)[1]
-        model = Transformer() if METHODS.get(name).needs == "attention" else convolutional()
+        fitting = {"attention": Transformer, "additive": additive}
+        model = fitting.get(METHODS.get(name).needs, convolutional)()
         scope = {"verax": verax, "model": model, "inputs": PICTURES, "targets": TARGETS, "cases": cases}
         exec(code, scope)
         assert scope["maps"].shape == PICTURES.shape, name

@@ -15,7 +15,9 @@ def failed(report):
 OURS = [
     name
     for name in METHODS
-    if METHODS.get(name).builtin and METHODS.get(name).family not in ("truth", "attention", "peers")
+    if METHODS.get(name).builtin
+    and METHODS.get(name).family not in ("truth", "attention", "peers")
+    and METHODS.get(name).needs != "additive"
 ]
 
 

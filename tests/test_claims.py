@@ -88,6 +88,11 @@ def works(name, model, inputs=PICTURES):
     return True
 
 
+def additive():
+    """A network that is a sum of one term for each segment: a linear one."""
+    return seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 5)))
+
+
 def needs(*words):
     return [name for name in BUILTIN if METHODS.get(name).needs in words]
 
@@ -109,8 +114,8 @@ def test_every_method_says_all_there_is_to_say():
 
 @pytest.mark.parametrize("name", BUILTIN)
 def test_only_methods_that_need_no_gradient_explain_a_network_without(name):
-    free = METHODS.get(name).needs in ("nothing", "forward")
-    network = convolutional()
+    free = METHODS.get(name).needs in ("nothing", "forward", "additive")
+    network = additive() if METHODS.get(name).needs == "additive" else convolutional()
     if free:
         assert torch.equal(maps(name, Opaque(network)), maps(name, network))
     elif works(name, Opaque(network)):  # for gradients, what they cannot see does not depend on the input
@@ -127,13 +132,19 @@ def test_only_methods_with_rules_refuse_an_unknown_operation(name):
 @pytest.mark.parametrize("name", BUILTIN)
 def test_only_methods_that_look_at_a_feature_map_refuse_a_network_without(name):
     claim = METHODS.get(name).needs
-    expected = claim not in ("feature map", "attention")
+    expected = claim not in ("feature map", "attention", "additive")
     assert works(name, dense(3 * 16 * 16)) == expected
 
 
 @pytest.mark.parametrize("name", BUILTIN)
 def test_only_methods_that_look_at_attention_refuse_a_network_without(name):
-    assert works(name, convolutional()) == (METHODS.get(name).needs != "attention")
+    assert works(name, convolutional()) == (METHODS.get(name).needs not in ("attention", "additive"))
+
+
+@pytest.mark.parametrize("name", needs("additive"))
+def test_methods_for_additive_networks_explain_them_and_refuse_others(name):
+    assert works(name, additive())
+    assert not works(name, Transformer())
 
 
 @pytest.mark.parametrize("name", needs("attention", "forward", "gradient", "feature map", "nothing"))
@@ -144,7 +155,8 @@ def test_methods_that_need_no_rules_explain_a_transformer(name):
 @pytest.mark.parametrize("name", BUILTIN)
 def test_only_methods_for_pictures_refuse_vectors(name):
     method = METHODS.get(name)
-    assert works(name, dense(12), VECTORS) == (method.inputs == "any")
+    network = seeded(lambda: nn.Linear(12, 5)) if method.needs == "additive" else dense(12)
+    assert works(name, network, VECTORS) == (method.inputs == "any")
 
 
 class Sequences(nn.Module):
@@ -179,6 +191,7 @@ def test_a_promised_total_is_kept(name):
     # without biases, which keep a share of the relevance; nothing is promised about that share
     method, inputs = METHODS.get(name), PICTURES.double()
     network = convolutional(bias=method.total != "output").double()
+    network = additive().double() if method.needs == "additive" else network
     found = maps(name, network, inputs, MANY)
     settings = method.settings({key: value for key, value in MANY.items() if key in method.parameters})
     error = completeness_error(method, network, inputs, TARGETS, found, settings)

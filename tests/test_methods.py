@@ -14,7 +14,7 @@ from verax.engine import batching, masking
 from verax.engine.gradients import gradient
 from verax.errors import InvalidInput, InvalidParameter, MethodFailed, UnknownName
 from verax.methods import CONTROLS, METHODS
-from verax.methods.perturbations import windows
+from verax.methods.occlusion import windows
 
 LOOKING = ("gradient", "input-x-gradient", "smoothgrad", "integrated-gradients", "grad-cam", "occlusion")
 
@@ -172,7 +172,7 @@ def test_occlusion_by_brute_force(data):
     ("size", "window", "stride", "count"), [(16, 8, 4, 3), (16, 6, 5, 3), (16, 7, 4, 4), (5, 8, 4, 1)]
 )
 def test_windows_cover_everything(size, window, stride, count):
-    masks = windows(size, size, window, stride)
+    masks = windows((size, size), window, stride)
     assert len(masks) == count**2
     assert (~masks).any(0).all()
 
@@ -222,7 +222,7 @@ def test_maps_do_not_depend_on_the_batch(name, data, monkeypatch):
     )
 
 
-NEED_MORE = ("oracle", "attention-rollout", "chefer")  # a truth, attention
+NEED_MORE = ("oracle", "attention-rollout", "chefer", "exact-additive")  # a truth, attention, a sum
 
 
 @pytest.mark.parametrize("name", [n for n in METHODS if n not in NEED_MORE])
@@ -401,7 +401,7 @@ def test_out_of_memory_halves_the_passes(data):
                 raise torch.OutOfMemoryError("too much")
             return super().forward(x)
 
-    masks = windows(16, 16, 4, 4)
+    masks = windows((16, 16), 4, 4)
     fill = torch.zeros(1, 3, 1, 1)
     small = masking.masked_outputs(Greedy().eval(), inputs, targets, masks, fill, rows=64)
     close(small, masking.masked_outputs(Module().eval(), inputs, targets, masks, fill))
@@ -418,7 +418,7 @@ def test_masked_outputs_skip_only_what_changes_nothing(data):
             rows.append(len(x))
             return super().forward(x)
 
-    masks = windows(16, 16, 4, 4)
+    masks = windows((16, 16), 4, 4)
     model = Counting().eval()
     outputs = masking.masked_outputs(model, inputs, targets, masks, torch.zeros(1, 3, 1, 1))
     assert sum(rows) == 5 + 5 * 12  # the top row of windows is black already

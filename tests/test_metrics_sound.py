@@ -392,12 +392,16 @@ def test_metadata_is_complete_and_true(name):
     if metric.protocol == "sound:shapley":
         weights = (truth.roles == 1).double()
         truth = replace(truth, weights=weights, kind="shapley")
+    if metric.protocol == "exact":
+        core = torch.zeros(6, 16, 16, dtype=torch.bool)
+        core[:, :9] = True
+        truth = replace(truth, values=truth.focus.float() - truth.avoid.float(), core=core)
     cases = cases_of(truth)
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(cases.inputs[0].numel(), 2))
     maps = torch.rand(6, 16, 16)
     table = scoring.score(maps, cases, metric.protocol, model=model, method="input")
     values = table[name].dropna()
-    assert len(values) or metric.protocol != "faithfulness"
+    assert len(values) or metric.protocol not in ("faithfulness", "exact")
     assert values.between(*metric.bounds).all()
     if metric.protocol == "sound":
         best = scoring.score(truth.focus.double(), cases_of(truth))[name].dropna()

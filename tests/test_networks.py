@@ -84,11 +84,12 @@ def test_training_stops_early_once_it_is_certified(monkeypatch):
 SHIPPED = [(r["task"], r["network"]) for r in map(library.record, library.shipped())]
 
 
-def test_nine_networks_are_shipped_in_little_space():
+def test_ten_networks_are_shipped_in_little_space():
     settings = {f"textbox/{s}" for s in ("simple-fr", "simple-nr", "complex-fr")}
     settings |= {f"textbox/complex-cr{k}" for k in range(1, 5)}
     assert {task for task, network in SHIPPED if network == "cnn4"} == settings
     assert {t for t, network in SHIPPED if network == "cnn3"} == {"textbox/simple-fr", "textbox/simple-nr"}
+    assert {task for task, network in SHIPPED if network not in ("cnn3", "cnn4")} == {"shapes"}
     assert sum(path.stat().st_size for path in library.SHIPPED.iterdir()) < 15e6
 
 
@@ -96,11 +97,12 @@ def test_nine_networks_are_shipped_in_little_space():
 def test_shipped_networks_pass(task, network):
     certificate = verax.certify(verax.task(task).network(network), task, n=60, seed=3)
     assert certificate.passed, str(certificate)
-    assert certificate.worst_accuracy >= 0.99
-    assert certificate.worst_follow >= 0.97
+    accuracy, follow = (0.99, 0.97) if task.startswith("textbox/") else verax.task(task).limits
+    assert certificate.worst_accuracy >= accuracy
+    assert certificate.worst_follow >= follow
     kept = library.record(library.find(verax.task(task), network, 0))["certificate"]
-    assert kept["worst_accuracy"] >= 0.99
-    assert kept["worst_follow"] >= 0.97
+    assert kept["worst_accuracy"] >= accuracy
+    assert kept["worst_follow"] >= follow
 
 
 @pytest.mark.parametrize(

@@ -635,7 +635,8 @@ def test_grids():
     ]
     assert segments_of("grid", torch.zeros(1, 3, 64, 64)).count == 64
     assert segments_of("grid", torch.zeros(1, 200)).count == 200
-    assert segments_of("grid", torch.zeros(1, 1000)).count == 250
+    assert segments_of("grid", torch.zeros(1, 1000)).count == 1000
+    assert segments_of("grid", torch.zeros(1, 4000)).count == 1000
     assert segments_of("grid", torch.zeros(1, 3, 64, 64), most=16).count == 16
     assert segments_of("grid", torch.zeros(1, 40), most=16).count == 14
     own = segments_of(torch.tensor([9, 9, -4, 100, 9]), torch.zeros(2, 5))
@@ -651,11 +652,11 @@ def test_bad_parameters(pictures):
         (dict(method="rise", samples=0), "from 1, not 0"),
         (dict(method="rise", grid=0), "'grid'.*from 1, not 0"),
         (dict(method="rise", probability=1.0), "between 0 and 1, not 1.0"),
-        (dict(method="lime", samples=1), "from 2, not 1"),
+        (dict(method="lime", samples=1), "from 2 or None, not 1"),
         (dict(method="lime", distance="cosin"), "did you mean 'cosine'"),
         (dict(method="lime", ridge=0.0), "above 0"),
         (dict(method="lime", width=-1.0), "above 0"),
-        (dict(method="kernel-shap", samples=1), "from 2, not 1"),
+        (dict(method="kernel-shap", samples=1), "from 2 or None, not 1"),
         (dict(method="kernel-shap", samples=20.5), "not 20.5"),
         (dict(method="kernel-shap", segments="gird"), "did you mean 'grid'"),
         (dict(method="kernel-shap", size=0), "whole number from 1 or None, not 0"),

@@ -10,7 +10,7 @@ from verax.networks import batches
 from verax.networks.inference import predictions
 from verax.studies import plan as planning
 from verax.studies import spec as specs
-from verax.studies.execution import Bench, task_references, training_pictures
+from verax.studies.execution import Bench, task_references, training_inputs
 
 STUDY = {
     "name": "references",
@@ -36,7 +36,7 @@ def test_references_are_the_first_training_pictures_and_drawn_once(own_store):
     assert found.settings(unit)["references"] is drawn
     first = next(batches.fresh(task, task.groups, 0, 1, 3, torch.device("cpu")))[0]
     assert torch.equal(drawn, first)
-    assert not torch.equal(training_pictures(task, 3, 1, torch.device("cpu")), drawn)
+    assert not torch.equal(training_inputs(task, 3, 1, torch.device("cpu")), drawn)
 
 
 def test_the_published_deep_shap_explains_the_true_label(own_store):

@@ -20,7 +20,9 @@ from verax.reproductions.smerf import paper_methods, study
 from verax.reproductions.smerf.evidence import Evidence, Series, View, kind, role
 from verax.reproductions.smerf.figures import summaries, tables, toys
 from verax.reproductions.smerf.figures.catalogue import CATALOGUE
+from verax.reproductions.workers import Crew, commands
 from verax.studies import spec as specs
+from verax.version import __version__
 
 CHECKLIST = [
     *("1", "2", "3", "4", "5", "6a", "6b", "7", "8a", "8b", "9", "10", "11", "12", "13", "14", "15", "16"),
@@ -159,6 +161,36 @@ def test_names_of_networks_and_backgrounds():
     assert options.pairs == [("cnn@published", "black"), ("vit", "black"), ("cnn@published", "noise")]
     with pytest.raises(InvalidParameter, match="samples"):
         study.Options(samples=0)
+    with pytest.raises(InvalidParameter, match="workers"):
+        study.Options(workers=0)
+
+
+def test_variants_have_the_first_seed_and_large_ones_fewer_references():
+    options = study.Options(networks=["cnn@published", "cnn@robust", "vgg16"], seeds=[3, 4], references=500)
+    assert options.seeds_of("cnn@published", "black") == [3, 4]
+    assert options.seeds_of("cnn@published", "noise") == options.seeds_of("vgg16", "black") == [3]
+    assert [options.references_of(n) for n in options.networks] == [500, 500, 100]
+    assert study.Options(references=7).references_of("vgg16") == 7
+    wanted = {(network, seed) for _, network, seed in study.missing(options)}
+    assert wanted == {("cnn@published", 3), ("cnn@published", 4), ("cnn@robust", 3), ("vgg16", 3)}
+
+
+def _times(value, item):
+    return value * item
+
+
+def test_work_is_shared_out_and_comes_back_whole():
+    for workers in (1, 2):
+        with Crew(workers, "verax.errors") as crew:
+            assert dict(crew.over(_times, 3, [1, 2, 5])) == {1: 3, 2: 6, 5: 15}
+            with pytest.raises(TypeError):
+                list(crew.over(_times, None, [1]))
+
+
+def test_commands_run_side_by_side_and_say_their_last_words(tmp_path):
+    said = list(commands([["--version"], ["train", "textbox/nowhere"]], 2, tmp_path))
+    assert __version__ in said[0]
+    assert "nowhere" in said[1]
 
 
 def test_presets_have_the_methods_of_the_paper():
@@ -187,6 +219,8 @@ def test_the_command_from_end_to_end(tmp_path):
     manifest = json.loads((out / "runs" / "cnn4" / "manifest.json").read_text())
     assert manifest["reused_units"] == len(manifest["units"])
     assert set(pd.read_parquet(out / "scores.parquet")["background"]) == {"black"}
+    claims = {claim["id"]: claim for claim in json.loads((out / "claims.json").read_text())["claims"]}
+    assert "name the right reasoning" in claims["identifiability-measured"]["measured"]
 
 
 def test_wrong_words_get_one_sentence(tmp_path):

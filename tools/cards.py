@@ -62,8 +62,8 @@ def members() -> list[Card]:
 
 
 def has_picture(of: Card) -> bool:
-    """Whether the example network can be explained: it has no attention."""
-    return of.method.needs != "attention"
+    """Whether the example network can be explained: it has no attention, and is not additive."""
+    return of.method.needs not in ("attention", "additive")
 
 
 def _code(value: object) -> str:
@@ -99,7 +99,8 @@ def text(of: Card) -> str:
     if has_picture(of):
         lines += [f"![Input and {name} map](images/cards/{anchor(name)}.png){{ loading=lazy }}", ""]
     else:
-        lines += ["No picture: the example network has no attention.", ""]
+        what = "has no attention" if of.method.needs == "attention" else "is not additive"
+        lines += [f"No picture: the example network {what}.", ""]
     facts = {key: value for key, value in of.facts().items() if key != "family"}
     if of.aliases:
         facts["also called"] = ", ".join(f"`{alias}`" for alias in of.aliases)

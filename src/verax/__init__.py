@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from verax.methods import Method, explain, method
     from verax.methods.completeness import completeness
     from verax.metrics.scoring import score
-    from verax.networks.certificates import Certificate, certify
-    from verax.networks.training import train
+    from verax.networks.certificates import Certificate
+    from verax.networks.teaching import certify, train
     from verax.studies.running import run
     from verax.studies.runs import Run
     from verax.studies.spec import Study
@@ -34,8 +34,8 @@ _WHERE = {
     "completeness": "verax.methods.completeness",
     "score": "verax.metrics.scoring",
     "Certificate": "verax.networks.certificates",
-    "certify": "verax.networks.certificates",
-    "train": "verax.networks.training",
+    "certify": "verax.networks.teaching",
+    "train": "verax.networks.teaching",
     "run": "verax.studies.running",
     "Run": "verax.studies.runs",
     "Study": "verax.studies.spec",

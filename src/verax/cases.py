@@ -25,10 +25,12 @@ class Role(IntEnum):
 class Truth:
     """What a right explanation of each case shows.
 
+    Masks have the shape of pictures ``(H, W)`` or, where inputs are vectors, that of the inputs ``(D,)``.
+
     Attributes:
-        focus: ``(N, H, W)`` bool; pixels that the reasoning uses.
-        avoid: ``(N, H, W)`` bool; pixels of objects that it ignores.
-        objects: ``(N, K, H, W)`` bool; the pixels of each object.
+        focus: ``(N, H, W)`` or ``(N, D)`` bool; elements that the reasoning uses.
+        avoid: likewise; those of objects that it ignores.
+        objects: ``(N, K, H, W)`` or ``(N, K, D)`` bool; the elements of each object (K may be 0).
         boxes: ``(N, K, 4)`` int64; half-open rectangles (row0, row1, col0, col1), zeros where absent.
         roles: ``(N, K)`` int8; the `Role` of each object.
         names: the K object names.
@@ -36,6 +38,10 @@ class Truth:
         weights: ``(N, K)`` float64; how much each object counts (its Shapley value), where that is known.
         decisive: ``(N, K)`` bool; a change of the object, absent ones included, would change the label.
         kind: which truth it is: "rule", "counterfactual" or "shapley".
+        core: ``(N, D)`` bool; the elements that exact scores are also given on alone, where there are others
+            that would count the same thing many times (on a globe: all but the rows at the poles).
+        patches: ``(N, D)`` int64; the patch of each element, where exact scores are those of patches, each
+            counted once, with the sum of what its elements deserve.
     """
 
     focus: Tensor
@@ -48,6 +54,8 @@ class Truth:
     weights: Tensor | None = None
     decisive: Tensor | None = None
     kind: str = "rule"
+    core: Tensor | None = None
+    patches: Tensor | None = None
 
     @classmethod
     def from_objects(
@@ -79,7 +87,8 @@ class Truth:
         )
 
     def __repr__(self) -> str:
-        return f"Truth({len(self.focus)} cases, {self.kind}, objects {', '.join(self.names)})"
+        what = f"objects {', '.join(self.names)}" if self.names else "a value for every element"
+        return f"Truth({len(self.focus)} cases, {self.kind}, {what})"
 
     @property
     def ideal(self) -> Tensor:
@@ -122,6 +131,8 @@ def join(parts: Sequence[Truth], function: Callable[[list[Tensor]], Tensor]) -> 
         known("weights"),
         known("decisive"),
         first.kind,
+        known("core"),
+        known("patches"),
     )
 
 
@@ -130,8 +141,8 @@ class Cases:
     """A batch of cases.
 
     Attributes:
-        inputs: ``(N, C, H, W)`` float32 in [0, 1].
-        targets: ``(N,)`` int64; the label that the reasoning gives.
+        inputs: ``(N, C, H, W)`` float32 in [0, 1], or vectors ``(N, D)`` float32.
+        targets: ``(N,)`` int64; the label that the reasoning gives, or the output that is explained.
         truth: what a right explanation shows.
         group: ``(N,)`` int64; the bucket of each case.
         ids: ``(N,)`` int64; unique within (task, seed).

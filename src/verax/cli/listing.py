@@ -22,14 +22,13 @@ Rows = list[dict[str, Any]]
 
 def _tasks() -> Rows:
     from verax.tasks import TASKS, task
-    from verax.tasks.base import Trainable
 
     rows: Rows = []
     for name in TASKS:
         made = task(name)
         row: dict[str, Any] = {"name": name, "family": made.family, "buckets": len(made.groups)}
-        if isinstance(made, Trainable):
-            row["reasoning"] = str(made.reasoning)
+        if (reasoning := getattr(made, "reasoning", None)) is not None:
+            row["reasoning"] = str(reasoning)
         rows.append(row)
     return rows
 
@@ -37,7 +36,7 @@ def _tasks() -> Rows:
 def _networks() -> Rows:
     import torch
 
-    from verax.networks import NETWORKS, library
+    from verax.networks import NETWORKS, VECTORS, library
     from verax.networks.wired import WIRED
 
     rows: Rows = []
@@ -48,7 +47,7 @@ def _networks() -> Rows:
             rows.append({"name": name, "weights": "as the task needs", "shipped": [], "about": about})
             continue
         with torch.device("meta"):  # counted, not filled
-            model = NETWORKS.get(name)(2)
+            model = NETWORKS.get(name)(1 if name in VECTORS else 2)
         count = sum(weight.numel() for weight in model.parameters())
         shipped = [r["task"] for r in records if r["network"] == name]
         rows.append({"name": name, "weights": count, "shipped": shipped, "about": about})

@@ -11,7 +11,7 @@ import sys
 
 import typer
 
-from verax.cli import listing, networks, reproductions, runs
+from verax.cli import data, listing, networks, reproductions, runs
 from verax.errors import VeraxError
 from verax.version import __version__
 
@@ -29,6 +29,7 @@ app.command("report")(runs.report)
 app.command("list")(listing.show)
 app.command("certify")(networks.certify)
 app.command("train")(networks.train)
+app.command("data")(data.data)
 app.command("reproduce")(reproductions.reproduce)
 
 

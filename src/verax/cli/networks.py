@@ -15,7 +15,8 @@ from verax.progress import bar as progress_bar
 
 if TYPE_CHECKING:
     from verax.networks.certificates import Certificate
-    from verax.tasks.base import Trainable
+    from verax.networks.fits import Fit
+    from verax.tasks.base import Learnable
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
 Network = Annotated[
@@ -28,13 +29,13 @@ Background = Annotated[
 ]
 
 
-def _world(name: str, renderer: str | None, background: str | None) -> Trainable:
+def _world(name: str, renderer: str | None, background: str | None) -> Learnable:
     from verax.tasks import task
-    from verax.tasks.base import Trainable
+    from verax.tasks.base import is_learnable
 
     options = {"renderer": renderer, "background": background}
     found = task(name, **{option: value for option, value in options.items() if value is not None})
-    if not isinstance(found, Trainable):
+    if not is_learnable(found):
         raise InvalidParameter(f"No networks can be trained and certified for {name!r}.")
     return found
 
@@ -56,13 +57,15 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Folder for the weights (default: the store).")] = None,
 ) -> None:
     """Train a network on fresh scenes, certify it and store it with its record."""
-    from verax.networks import library, names, training
+    from verax.networks import library, names, teaching
+    from verax.tasks.base import is_regression
 
     names.parse(network if recipe is None or "@" in network else f"{network}@{recipe}")
     worlds = [_world(name, renderer, background) for name in tasks]
     failed = False
     for world in worlds:
-        done = training.train(world, network, seed=seed, recipe=recipe, device=device, early_stop=early_stop)
+        options = {} if is_regression(world) else {"early_stop": early_stop}
+        done = teaching.train(world, network, seed=seed, recipe=recipe, device=device, **options)
         path = library.save(done, out)
         console.print(
             f"{done.certificate} after {done.epochs} epochs -> {path}", soft_wrap=True, markup=False
@@ -87,7 +90,7 @@ def certify(
 ) -> None:
     """Prove, on fresh scenes and by interventions, that a network follows the reasoning of a task."""
     from verax import devices
-    from verax.networks import certificates, library, names
+    from verax.networks import fits, library, names, teaching
 
     world = _world(task, renderer, background)
     network = str(names.parse(network).on(world))
@@ -98,7 +101,7 @@ def certify(
         model = library.load(weights, network, world.classes, check=weights.with_suffix(".json").is_file())
     with progress_bar() as bar:
         row = bar.add_task(f"{world.name} {network}", total=None)
-        certificate = certificates.certify(
+        certificate = teaching.certify(
             model.to(where),
             world,
             n=samples,
@@ -108,13 +111,36 @@ def certify(
     if json:
         import json as dumps
 
-        parts = {"accuracy": certificate.accuracy, "interventions": certificate.interventions}
+        if isinstance(certificate, fits.Fit):
+            parts = {"measures": certificate.measures, "elements": certificate.elements}
+        else:
+            parts = {"accuracy": certificate.accuracy, "interventions": certificate.interventions}
         tables = {name: frame.to_dict(orient="records") for name, frame in parts.items()}
         typer.echo(dumps.dumps({**certificate.summary(), **tables}, indent=2))
+    elif isinstance(certificate, fits.Fit):
+        show_fit(certificate, str(world.reasoning))
     else:
         show(certificate, str(world.reasoning))
     if not certificate.passed:
         raise typer.Exit(1)
+
+
+def show_fit(certificate: Fit, reasoning: str) -> None:
+    """Print the certificate of a regression network as a table and a verdict."""
+    table = Table(title=f"{escape(certificate.task)}: network and function", caption=escape(reasoning))
+    for column in ("measure", "value", "95 % interval", "needs"):
+        table.add_column(column, justify="left" if column == "measure" else "right")
+    for row in certificate.measures.itertuples(index=False):
+        style = "" if row.value >= row.limit else "bold red"
+        cells = (row.measure, f"{row.value:.3f}", interval(row.low, row.high), row.limit)
+        table.add_row(*(escape(str(cell)) for cell in cells), style=style)
+    console.print(table)
+    console.print(
+        "r2: on held-out samples. gradient, dependence: agreement with the function's slopes and with what "
+        "setting single elements does. Passing does not make the network the function."
+    )
+    colour = "green" if certificate.passed else "red"
+    console.print(f"[{colour}]{escape(str(certificate))}[/{colour}]", soft_wrap=True)
 
 
 def show(certificate: Certificate, reasoning: str) -> None:

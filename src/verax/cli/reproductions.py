@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ from verax.cli.console import console
 from verax.errors import Interrupted, InvalidParameter, UnknownName, VeraxWarning, suggestion
 
 PAPERS = ("smerf",)
+_MOST_WORKERS = 8
 _CPU_REFERENCES = 100  # 1000 references, as published, take an hour on two cores
 
 
@@ -46,7 +48,7 @@ def reproduce(
         typer.Option(help="Networks: cnn@published,cnn@robust,alexnet,... What is missing is trained."),
     ] = None,
     backgrounds: Annotated[str, typer.Option(help="black,noise,folder:PATH,...")] = "black",
-    seeds: Annotated[str, typer.Option(help="Training seeds: 0,1,2.")] = "0",
+    seeds: Annotated[str, typer.Option(help="Training seeds: 0,1,2 (variants: the first).")] = "0",
     renderer: Annotated[
         str | None,
         typer.Option(help="sound or published (default: published, as the paper; sound where it is quick)."),
@@ -83,6 +85,7 @@ def reproduce(
         device=device,
         store=store,
         quiet=quiet,
+        workers=min(_MOST_WORKERS, os.cpu_count() or 1),
     )
     try:
         with warnings.catch_warnings():

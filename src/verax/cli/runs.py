@@ -41,7 +41,7 @@ def run(
     seeds: Annotated[str | None, typer.Option(help="Training seeds of the networks: 0,1,2.")] = None,
     protocols: Annotated[
         str | None,
-        typer.Option(help="Some of sound,sound:counterfactual,sound:shapley,published,faithfulness."),
+        typer.Option(help="Some of sound,sound:counterfactual,sound:shapley,published,faithfulness,exact."),
     ] = None,
     samples: Annotated[int | None, typer.Option(help="Images in each bucket.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the images and of random methods.")] = None,
@@ -56,6 +56,10 @@ def run(
     background: Annotated[
         str | None, typer.Option(help="black, noise, noise:LOW-HIGH or folder:PATH.")
     ] = None,
+    field: Annotated[
+        Path | None, typer.Option(help="A file (NetCDF, NPZ, NPY) that climate tasks are made from.")
+    ] = None,
+    variable: Annotated[str | None, typer.Option(help="Of that file, where it has several.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="Folder of the run (default: runs/NAME-HASH).")] = None,
     store: Annotated[
@@ -83,6 +87,8 @@ def run(
                 identify=identify,
                 renderer=renderer,
                 background=background,
+                field=field,
+                variable=variable,
                 device=device,
                 out=out,
                 store=store,
@@ -131,6 +137,55 @@ def _table(title: str, board: pd.DataFrame) -> Table:
             cells = ("", row.method, "incomplete: it failed somewhere", "", "")
         table.add_row(*(escape(str(cell)) for cell in cells), style="dim" if reference else "")
     return table
+
+
+_EXACT = {
+    "pearson/core": "no pole",
+    "sign-agreement": "sign",
+    "top-overlap": "top",
+    "pearson/magnitude": "|r|",
+}
+"""Measures that fit a terminal, and what they are called there; the report has all."""
+
+
+def _show_exact(run: Run, tier: str) -> None:
+    """Print the main measures of agreement with an exact truth, and how well the networks of a tier fit."""
+    from verax.reports import agreement
+
+    for family in dict.fromkeys(run.families.values()):
+        boards = agreement.means(run, family)
+        if "pearson" not in boards:
+            console.print(f"[red]{escape(family)}: no method could be ranked[/red]")
+            continue
+        names = [name for name in _EXACT if name in boards]
+        tasks = [task for task, known in run.families.items() if known == family]
+        title = f"{run.manifest['study']['name']}: {family} tasks (exact protocol)"
+        title += f"\n{', '.join(run.tiers)}: {tier}; {agreement.fit_words(run.manifest, tasks)}"
+        table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+        table.add_column("", justify="right", no_wrap=True, min_width=2)
+        table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
+        table.add_column("pearson", justify="right", no_wrap=True)
+        for name in names:
+            table.add_column(_EXACT[name], justify="right", no_wrap=True)
+        for row in boards["pearson"].itertuples(index=False):
+            values = [boards[name].set_index("method")["value"].get(row.method) for name in names]
+            cells = ["–" if value is None or value != value else f"{value:.2f}" for value in values]
+            rank = str(row.rank).replace("<NA>", "")  # references have none
+            value = f"{row.value:.2f} {interval(row.low, row.high, 2)}"
+            words = (rank, str(row.method), "–" if row.value != row.value else value, *cells)
+            table.add_row(*map(escape, words), style="" if rank else "dim")
+        console.print(table)
+
+
+def _explain_exact() -> None:
+    """Print what the columns mean."""
+    console.print(
+        "pearson: correlation of maps with the exact truth, mean over samples with 95 % interval (no pole: "
+        "without cells at a pole; |r|: of magnitudes). sign, top: share of cells with the "
+        "right sign, and of the strongest tenth that is found. The network is not the function it learned: "
+        "what differs costs every method. Dim rows are controls and the oracle.",
+        style="dim",
+    )
 
 
 def _show_faithfulness(run: Run) -> None:
@@ -199,6 +254,7 @@ def _show_identification(part: dict[str, Any]) -> None:
 def show(run: Run) -> None:
     """Print the leaderboards of a run, and what was left out."""
     from verax.reports import identifiability, promises, ranks, truths
+    from verax.reports.agreement import uncertified
     from verax.studies import tiers
 
     manifest = run.manifest
@@ -227,19 +283,23 @@ def show(run: Run) -> None:
     identified = identifiability.part(run)
     if identified is not None:
         _show_identification(identified)
+    if "exact" in manifest["study"]["protocols"]:
+        for tier, part in parted:
+            _show_exact(part, tiers.words(tier))
+        _explain_exact()
     if "faithfulness" in manifest["study"]["protocols"]:
         _show_faithfulness(run)
     passed = sum(bool(c["passed"]) for c in manifest["certificates"])
     count = len(manifest["certificates"])
     wrong = {unit["name"].partition(":")[0]: unit["wrong"] for unit in manifest["units"] if "wrong" in unit}
+    left = "" if run.main == "exact" else f"{sum(wrong.values())} wrongly predicted images left out; "
     console.print(
-        f"{passed} of {count} networks certified; "
-        f"{sum(wrong.values())} wrongly predicted images left out; "
+        f"{passed} of {count} networks certified; {left}"
         f"computed in {manifest['seconds']:.0f} s on {manifest['hardware']['device']}, "
         f"{manifest['reused_units']} of {len(manifest['units'])} units taken from the store."
     )
     if passed < count:
-        names = ", ".join(c["task"] for c in manifest["certificates"] if not c["passed"])
+        names = ", ".join(uncertified(manifest))
         console.print(f"[bold red]Not certified, so their truth is in doubt: {escape(names)}[/bold red]")
     for sentence in promises.alarms(manifest):
         console.print(f"[yellow]{escape(sentence)}[/yellow]", soft_wrap=True)

@@ -27,6 +27,11 @@ def rows_within_budget(sample: Tensor, budget: int = BUDGET) -> int:
     return max(1, min(512 * times, budget * times // max(1, sample.numel())))
 
 
+def budget_on(inputs: Tensor) -> int:
+    """Numbers that may be kept at once where `inputs` are."""
+    return BUDGET * (GPU if inputs.is_cuda else 1)
+
+
 def with_halving(function: Callable[[int], T], rows: int) -> T:
     """Call `function` with fewer and fewer rows a pass until it fits into memory."""
     while True:

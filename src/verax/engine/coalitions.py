@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from verax.engine.baselines import Baseline, baseline_of
@@ -14,6 +15,17 @@ from verax.seeding import Streams
 
 WORD = 48
 """Players in one exact float64 number."""
+
+COALITIONS, EACH = 512, 4
+
+
+def enough(players: int) -> int:
+    """How many coalitions a regression on players has unless told otherwise: 512, or 4 for each player.
+
+    With fewer coalitions than players, values stay open; with 4 for each one, pairs of complements give twice
+    as many equations as there are values.
+    """
+    return max(COALITIONS, EACH * players)
 
 
 def _same(coalitions: Tensor) -> Tensor:
@@ -100,6 +112,27 @@ class Game:
 
         found = pair_outputs(self.model, self.inputs, self.targets, self.filling, first // count, first, make)
         return found.to(torch.float64)[same].reshape(samples, count)
+
+    def one_by_one(self, *, inside: bool) -> Tensor:
+        """The explained output where one player is shown alone, or is the only one hidden: ``(N, P)``.
+
+        Masks are made pass by pass: no table of all players by all players is ever kept. Dummies, which
+        change nothing, have no pass of their own.
+
+        Args:
+            inside: show each player alone; otherwise hide it alone.
+        """
+        everybody = torch.full_like(self.active[:, None], not inside)
+        same = self.worth(everybody).expand(-1, self.players).clone()
+        who, which = self.active.nonzero(as_tuple=True)
+
+        def make(samples: Tensor, players: Tensor) -> Tensor:
+            chosen = F.one_hot(players, self.players).to(self.inputs.dtype)
+            return self.segments.masks(chosen if inside else 1 - chosen, samples)
+
+        found = pair_outputs(self.model, self.inputs, self.targets, self.filling, who, which, make)
+        same[who, which] = found.to(torch.float64)
+        return same
 
     def spread(self, values: Tensor) -> Tensor:
         """Values of players ``(N, P)`` as maps; see `Segments.spread`."""

@@ -106,12 +106,16 @@ class DeepLift(Engine):
             self.tape.append((name, [v.detach().clone() for v in values]))
             return None
         known, kept = self.tape[self.cursor] if self.cursor < len(self.tape) else ("nothing", [])
-        self.cursor += 1
+        self.cursor, kept = self.cursor + 1, list(self.recall(kept))
         if known != name or [v.shape for v in values] != [v.shape for v in kept]:
             raise UnsupportedOperation(
                 f"The network branches: it calls {known!r} on the baseline and {name!r} on the input."
             )
         return kept
+
+    def recall(self, values: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Values from the tape, as the rows of the input need them."""
+        return values
 
     def decision(self, outcome: bool) -> None:
         """A branch must be taken on the baseline as on the input."""
@@ -284,11 +288,11 @@ def deeplift(
     multipliers, after = propagate(engine, model, inputs, targets)
     engine.check_finished()
     contributions = multipliers * (inputs - start)
-    _check_sum(contributions, before, after)
+    check_sum(contributions, before, after)
     return contributions
 
 
-def _check_sum(contributions: Tensor, before: Tensor, after: Tensor) -> None:
+def check_sum(contributions: Tensor, before: Tensor, after: Tensor) -> None:
     """Refuse when contributions do not add up: every rule is exact, so the network escaped the rules."""
     parts = contributions.flatten(1)
     tolerance = {torch.float64: 1e-6, torch.float32: 1e-2}.get(parts.dtype, 0.2)

@@ -26,9 +26,16 @@ def adjoint() -> Rule:
     return lambda call, r: call.adjoint(r)
 
 
-def epsilon(eps: float = 1e-6) -> Rule:
-    """LRP-epsilon; ``eps=0`` is LRP-z. The bias takes its share."""
-    return lambda call, r: call.value * call.adjoint(r / stabilise(call.z.detach(), eps))
+def epsilon(eps: float = 1e-6, bias: bool = True) -> Rule:
+    """LRP-epsilon; ``eps=0`` is LRP-z. The bias takes its share, unless it is left out of denominators."""
+
+    def rule(call: LinearCall, r: Tensor) -> Tensor:
+        z = call.z.detach()
+        if not bias and call.bias is not None:
+            z = z - call.bias
+        return call.value * call.adjoint(r / stabilise(z, eps))
+
+    return rule
 
 
 Weight = Callable[[], Tensor]

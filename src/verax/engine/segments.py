@@ -22,7 +22,7 @@ NAMES = ("grid", "slic")
 SIDE = 8
 """Side of a patch of a picture, sequence or volume unless told otherwise."""
 
-FEATURES = 256
+FEATURES = 1024
 """Vectors of up to this many features have every feature as a segment of its own."""
 
 
@@ -101,7 +101,7 @@ def _number(cells: Sequence[Tensor], counts: Sequence[int]) -> Tensor:
 def default_size(inputs: Tensor, most: int | None = None) -> int:
     """The side of a patch when none is given: 8, for vectors 1; larger where `most` segments would be passed.
 
-    Vectors of more than 256 features are cut into at most 256 groups of neighbours.
+    Vectors of more than 1024 features are cut into at most 1024 groups of neighbours.
     """
     where = places(inputs)
     size = SIDE if inputs.ndim > 2 else -(-where[0] // FEATURES)

@@ -52,6 +52,8 @@ def slope(operation: Operation, x: Tensor, x0: Tensor, y: Tensor, y0: Tensor) ->
     slopes = dy.div_(dx)
     if not bool(same.any()):  # a second run of the function is worth avoiding
         return slopes
+    if operation.name == "relu":
+        return torch.where(same, (at > 0).to(slopes.dtype), slopes)
     with torch.enable_grad():
         point = at.detach().requires_grad_()
         derivative = torch.autograd.grad(operation(point).sum(), point)[0]

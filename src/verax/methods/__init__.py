@@ -1,10 +1,12 @@
 """Methods: what turns a network and an input into an attribution map."""
 
 from verax.methods import (
+    additive,
     attention,
     cams,
     controls,
     gradients,
+    occlusion,
     paths,
     perturbations,
     published,
@@ -20,12 +22,14 @@ __all__ = [
     "CONTROLS",
     "METHODS",
     "Method",
+    "additive",
     "attention",
     "cams",
     "controls",
     "explain",
     "gradients",
     "method",
+    "occlusion",
     "paths",
     "perturbations",
     "published",

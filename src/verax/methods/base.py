@@ -37,6 +37,9 @@ SLACKS: dict[Slack, str] = {
 F = TypeVar("F", bound=Function)
 
 SPECIAL = ("streams", "truth")
+FLEXIBLE = ("baseline", "references", "low", "high")
+"""Parameters that may have another type than their default; their limits say which."""
+
 PEERS = ("captum", "zennit", "shap", "grad-cam")
 FAMILIES = (
     "gradients",
@@ -51,10 +54,11 @@ FAMILIES = (
     "own",
 )
 
-Need = Literal["nothing", "forward", "gradient", "rules", "feature map", "attention"]
+Need = Literal["nothing", "forward", "additive", "gradient", "rules", "feature map", "attention"]
 NEEDS: Mapping[Need, str] = {
     "nothing": "any: it never looks at them",
     "forward": "any: only outputs are read, no gradient is taken",
+    "additive": "those whose output is a sum of one term for each segment; others are refused",
     "gradient": "any differentiable one",
     "rules": "those made of operations that the rule engine knows; others are refused",
     "feature map": "differentiable ones with a feature map (N, C, h, w) of more than one pixel",
@@ -144,7 +148,7 @@ class Method:
                 have = suggestion(str(name), known) if known else "; it has none"
                 raise InvalidParameter(f"Method {self.name!r} has no parameter {name!r}{have}")
             # a number, a word or a tensor
-            flexible = name not in self.parameters or name in ("baseline", "references")
+            flexible = name not in self.parameters or name in FLEXIBLE
             words = f"Parameter {name!r} of {self.name!r}"
             if not flexible and not _same_type(value, self.parameters[name]):
                 kind = _KINDS[type(self.parameters[name])]

@@ -19,6 +19,15 @@ from verax.seeding import Streams
 CONTROLS = ("input", "edge", "centre", "random")
 """The controls that skill is measured against, rows of every study."""
 
+VECTOR_CONTROLS = ("input", "random")
+"""Those that mean something where inputs are vectors, which have neither edges nor a centre."""
+
+
+def controls_for(dimensions: int) -> tuple[str, ...]:
+    """The controls for inputs of so many dimensions: 3 for pictures ``(C, H, W)``, 1 for vectors."""
+    return VECTOR_CONTROLS if dimensions < 3 else CONTROLS
+
+
 CONSTANT = "constant"
 """A control that a study may name, which has no rank either.
 

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from verax.errors import InvalidInput, MethodFailed, VeraxError
 from verax.methods.base import METHODS, Function, Method, describe
 from verax.methods.inputs import check_ids, check_model, check_seed, check_settings, prepared
 from verax.methods.limits import whole_from
+from verax.methods.rasters import explain_raster, is_raster
 from verax.networks.inference import device_of, undisturbed
 from verax.seeding import Streams, key
 
@@ -120,11 +121,13 @@ def explain(
 ) -> Tensor:
     """Attributions of `model` for `inputs`: float32, shape and device of the inputs.
 
-    The network is run in eval mode and is afterwards as it was before: weights, modes, hooks and gradients.
+    A Dataset or DataArray of xarray, with samples in its first dimension, gives a Dataset with the same
+    coordinates back; places that are always missing are left out of what the network sees. The network is run
+    in eval mode and is afterwards as it was before: weights, modes, hooks and gradients.
 
     Args:
         model: gives ``(samples, outputs)``.
-        inputs: ``(N, ...)`` finite floats.
+        inputs: ``(N, ...)`` finite floats, or a Dataset or DataArray of xarray.
         targets: the output to explain for each sample (default: the predicted one).
         method: a name (``verax list methods``) or any callable ``(model, inputs, targets) -> attributions``.
         batch_size: samples handed to the method at once; changes speed and memory, never the maps.
@@ -137,6 +140,12 @@ def explain(
         settings: the method's own parameters as a mapping, for those whose names are taken here.
         **parameters: the method's own parameters.
     """
+    own = check_settings(parameters, settings)
+    if is_raster(inputs):
+        chosen = as_method(method)
+        options = {"batch_size": batch_size, "seed": seed, "ids": ids, "truth": truth, "output": output}
+        found = explain_raster(explain, model, inputs, targets, own, method=chosen, **options)
+        return cast("Tensor", found)
     # Outside the caller's inference mode, in which no gradient can exist.
     with torch.inference_mode(False):
         return _explain(
@@ -149,7 +158,7 @@ def explain(
             ids,
             truth,
             output,
-            check_settings(parameters, settings),
+            own,
         )
 
 

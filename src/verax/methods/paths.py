@@ -23,6 +23,8 @@ def _drawn(inputs: Tensor, streams: Streams, settings: Mapping[str, Any]) -> tup
     if references is None:
         made = noisy_baselines(settings["baseline"], inputs, streams, samples, settings["noise"])
         return made, samples
+    if isinstance(references, str):  # studies have put inputs in its place
+        raise InvalidParameter(f"Only studies know the references {references!r}; give a tensor.")
     known = check_references(references, inputs)
 
     def drawn(some: slice, part: slice) -> Tensor:
@@ -42,7 +44,10 @@ def _drawn(inputs: Tensor, streams: Streams, settings: Mapping[str, Any]) -> tup
     starts=_drawn,
     slack="draws",
     limits={
-        "references": Limit("a tensor or None", lambda value: value is None or isinstance(value, Tensor))
+        "references": Limit(
+            "a tensor, None or, in studies, 'task:N'",
+            lambda value: value is None or isinstance(value, Tensor | str),
+        )
     },
 )
 def gradient_shap(

@@ -1,4 +1,4 @@
-"""Methods that change the input and watch the output."""
+"""Methods that hide random parts of the input and watch the output."""
 
 from __future__ import annotations
 
@@ -7,69 +7,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from verax.engine.baselines import Baseline, baseline_of
-from verax.engine.batching import blocks, in_parts, rows_within_budget, with_halving
-from verax.engine.coalitions import Game
+from verax.engine.batching import blocks, budget_on, in_parts, rows_within_budget, with_halving
+from verax.engine.coalitions import Game, enough
 from verax.engine.gradients import select
-from verax.engine.masking import blend, masked_outputs, places
+from verax.engine.masking import blend, places
 from verax.engine.segments import Spec
-from verax.errors import InvalidInput, InvalidParameter, suggestion
+from verax.errors import InvalidParameter, suggestion
 from verax.methods.base import builtin
 from verax.methods.limits import WORD, Limit, finite, number_above, whole_from
 from verax.seeding import Streams
-
-
-def windows(height: int, width: int, window: int, stride: int) -> Tensor:
-    """Masks ``(M, H, W)``, False inside a window; the last window of a row may be cut off by the edge."""
-
-    def spans(size: int) -> Tensor:
-        starts = torch.arange(0, max(size - window, 0) + stride, stride)
-        starts = starts[: -(-max(size - window, 0) // stride) + 1]
-        place = torch.arange(size)
-        return (place >= starts[:, None]) & (place < starts[:, None] + window)
-
-    rows, cols = spans(height), spans(width)
-    return ~(rows[:, None, :, None] & cols[None, :, None, :]).flatten(0, 1)
-
-
-@builtin(
-    "occlusion",
-    family="perturbations",
-    needs="forward",
-    inputs="pictures",
-    paper="Zeiler and Fergus, ECCV 2014",
-    cost="1 forward for each window",
-    limits={"window": whole_from(1), "stride": whole_from(1)},
-)
-def occlusion(
-    model: nn.Module,
-    inputs: Tensor,
-    targets: Tensor,
-    window: int = 8,
-    stride: int = 4,
-    baseline: Baseline = 0.0,
-) -> Tensor:
-    """How far the output falls when a window is covered; overlapping windows are averaged.
-
-    Args:
-        model: the network.
-        inputs: ``(N, C, H, W)``.
-        targets: ``(N,)``.
-        window: side of the square window in pixels; it covers all channels.
-        stride: distance between windows.
-        baseline: the value that covers.
-    """
-    if inputs.ndim != 4:
-        raise InvalidInput(f"Occlusion needs pictures (N, C, H, W), not shape {tuple(inputs.shape)}.")
-    if stride > window:
-        raise InvalidParameter(f"Occlusion with a window of {window} needs a stride no larger, not {stride}.")
-    masks = windows(inputs.shape[2], inputs.shape[3], window, stride).to(inputs.device)
-    uncovered = torch.ones_like(masks[:1])
-    fill = baseline_of(baseline, inputs)
-    outputs = masked_outputs(model, inputs, targets, torch.cat([uncovered, masks]), fill)
-    drop = outputs[:, :1] - outputs[:, 1:]
-    covered = (~masks).flatten(1).to(drop)
-    mean = (drop @ covered / covered.sum(0)).reshape(len(inputs), 1, *inputs.shape[2:])
-    return mean.expand_as(inputs)
 
 
 def random_masks(streams: Streams, where: tuple[int, ...], grid: int, probability: float) -> Tensor:
@@ -195,7 +141,7 @@ def ridge_values(coalitions: Tensor, outputs: Tensor, weights: Tensor, strength:
     paper="Ribeiro, Singh and Guestrin, KDD 2016",
     cost="up to `samples` forwards",
     limits={
-        "samples": whole_from(2),
+        "samples": whole_from(2).or_none(),
         "distance": WORD,
         "width": number_above(0).or_none(),
         "ridge": number_above(0),
@@ -206,7 +152,7 @@ def lime(
     inputs: Tensor,
     targets: Tensor,
     streams: Streams,
-    samples: int = 512,
+    samples: int | None = None,
     segments: Spec = "grid",
     size: int | None = None,
     distance: str = "cosine",
@@ -225,7 +171,7 @@ def lime(
         inputs: ``(N, C, ...)`` or vectors ``(N, F)``.
         targets: ``(N,)``.
         streams: the random numbers of each sample.
-        samples: coalitions.
+        samples: coalitions (default: 512, or 4 for each segment where that is more).
         segments: "grid", "slic" or whole numbers that name the segment of each place.
         size: side of a segment (default: 8 places; vectors: one feature).
         distance: "cosine" or "l2", between vectors of zeros and ones.
@@ -237,14 +183,15 @@ def lime(
         raise InvalidParameter(f"There is no distance {distance!r}{suggestion(str(distance), DISTANCES)}")
     game = Game.of(model, inputs, targets, segments, size, baseline, streams)
     present = game.segments.sizes(inputs) > 0
+    count = enough(game.players) if samples is None else samples
 
     def values(part: slice) -> Tensor:
         some, there = game[part], present[part]
         # drawn player by player, so that samples with more segments change nothing for the others
-        drawn = streams[part].uniform("coalitions", game.players, samples).mT < 0.5
+        drawn = streams[part].uniform("coalitions", game.players, count).mT < 0.5
         drawn[:, 0] = True
         coalitions = drawn & there[:, None]
         near = proximity(coalitions, there, distance, width)
         return some.spread(ridge_values(coalitions, some.worth(coalitions), near, ridge))
 
-    return in_parts(len(inputs), samples * game.players, values)
+    return in_parts(len(inputs), count * game.players, values, budget_on(inputs))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from torch import Tensor, nn
@@ -11,7 +12,8 @@ from verax.engine.baselines import Baseline, baseline_of, check_references, nois
 from verax.engine.batching import accumulate, rows_within_budget
 from verax.engine.gradients import Points
 from verax.engine.multipliers import deeplift
-from verax.errors import InvalidParameter
+from verax.engine.sharing import mean_deeplift
+from verax.errors import InvalidParameter, UnsupportedOperation
 from verax.methods.base import builtin
 from verax.methods.limits import Limit, whole_from
 from verax.seeding import Streams
@@ -128,6 +130,9 @@ def deep_shap(
     start, count = references_of(
         inputs, streams, {"references": references, "baseline": baseline, "noise": noise}
     )
+    if isinstance(references, Tensor):
+        with suppress(UnsupportedOperation):  # where rows are not the first dimension: every pair by itself
+            return mean_deeplift(model, inputs, references, targets)
 
     def visit(some: slice, part: slice) -> Tensor:
         low = start(some, part)

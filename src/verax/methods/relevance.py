@@ -16,12 +16,14 @@ from verax.engine.multipliers import Rectified
 from verax.engine.relevance import LRP, Composite, deep_taylor
 from verax.errors import InvalidParameter
 from verax.methods.base import builtin
-from verax.methods.limits import NUMBER, one_of
+from verax.methods.limits import Limit, finite, one_of
 
 _BACH = "Bach et al., PLOS ONE 2015"
 _OVERVIEW = "Montavon et al., Layer-wise relevance propagation: an overview, 2019"
 _COST = "1 forward, 1 backward"
 _BIAS = {"bias": one_of(*get_args(rules.Bias))}
+_SHARE = {"bias": one_of("share", "none")}
+_BOUND = Limit("a finite number, 'none' or None", lambda value: value in (None, "none") or finite(value))
 
 
 def _lrp(model: nn.Module, inputs: Tensor, targets: Tensor, composite: Composite) -> Tensor:
@@ -37,17 +39,26 @@ def _lrp(model: nn.Module, inputs: Tensor, targets: Tensor, composite: Composite
     cost=_COST,
     total="output",
     slack="biases",
+    limits=_SHARE,
 )
-def lrp_z(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+def lrp_z(model: nn.Module, inputs: Tensor, targets: Tensor, bias: str = "share") -> Tensor:
     """The output handed back layer by layer, to each input in proportion to what it contributed.
 
     ::
 
         R_i = sum_j x_i w_ij / z_j * R_j,    z_j = sum_i x_i w_ij + b_j
+
+    On networks of ReLUs with biases that keep their share this is input-x-gradient.
+
+    Args:
+        model: the network.
+        inputs: ``(N, ...)``.
+        targets: ``(N,)``.
+        bias: "share" lets biases keep what they contributed, "none" leaves them out of denominators, so that
+            inputs get all of the output.
     """
-    return _lrp(
-        model, inputs, targets, Composite(rules.epsilon(0), rules.epsilon(0), eps=0, pool=rules.epsilon(0))
-    )
+    rule = rules.epsilon(0, bias == "share")
+    return _lrp(model, inputs, targets, Composite(rule, rule, eps=0, pool=rules.epsilon(0)))
 
 
 @builtin(
@@ -59,8 +70,11 @@ def lrp_z(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     cost=_COST,
     total="output",
     slack="biases",
+    limits=_SHARE,
 )
-def lrp_epsilon(model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: float = 1e-6) -> Tensor:
+def lrp_epsilon(
+    model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: float = 1e-6, bias: str = "share"
+) -> Tensor:
     """LRP-z with denominators kept away from zero, which takes the noise out of weak contributions.
 
     ::
@@ -74,8 +88,9 @@ def lrp_epsilon(model: nn.Module, inputs: Tensor, targets: Tensor, epsilon: floa
         inputs: ``(N, ...)``.
         targets: ``(N,)``.
         epsilon: how far denominators are moved away from zero; larger values drop weak relevance.
+        bias: "share" lets biases keep what they contributed, "none" leaves them out of denominators.
     """
-    rule = rules.epsilon(epsilon)
+    rule = rules.epsilon(epsilon, bias == "share")
     return _lrp(model, inputs, targets, Composite(rule, rule))
 
 
@@ -235,10 +250,14 @@ def lrp_b(
     needs="rules",
     paper="Montavon et al., Pattern Recognition 2017",
     cost="1 forward, 2 backwards",
-    limits={"low": NUMBER.or_none(), "high": NUMBER.or_none()},
+    limits={"low": _BOUND, "high": _BOUND},
 )
 def deep_taylor_decomposition(
-    model: nn.Module, inputs: Tensor, targets: Tensor, low: float | None = 0.0, high: float | None = 1.0
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    low: float | str | None = 0.0,
+    high: float | str | None = 1.0,
 ) -> Tensor:
     """What each input adds to the positive part of the output, by first-order expansions layer by layer.
 
@@ -249,12 +268,13 @@ def deep_taylor_decomposition(
         model: the network.
         inputs: ``(N, ...)``.
         targets: ``(N,)``.
-        low: the smallest value that an input can have; None: no bounds, shares by squared weights.
-        high: the largest value that an input can have; None: no bounds.
+        low: the smallest value that an input can have; "none": no bounds, shares by squared weights.
+        high: the largest value that an input can have; "none": no bounds.
     """
-    if low is not None and high is not None and not low < high:
+    least, most = (None if isinstance(bound, str) else bound for bound in (low, high))
+    if least is not None and most is not None and not least < most:
         raise InvalidParameter(f"Deep Taylor needs a low bound below the high one, not {low!r} and {high!r}.")
-    return propagate(LRP(deep_taylor(low, high)), model, inputs, targets, start="relu")[0]
+    return propagate(LRP(deep_taylor(least, most)), model, inputs, targets, start="relu")[0]
 
 
 @builtin(

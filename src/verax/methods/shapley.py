@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from verax.engine.baselines import Baseline
-from verax.engine.batching import in_parts
-from verax.engine.coalitions import Game
+from verax.engine.batching import budget_on, in_parts
+from verax.engine.coalitions import Game, enough
 from verax.engine.segments import Spec
 from verax.errors import InvalidParameter
 from verax.methods.base import builtin
@@ -65,16 +65,37 @@ def kernel(players: Tensor, size: Tensor) -> Tensor:
     return torch.where(proper, (s + rest - 1) / (s * rest) * torch.exp(-ways), 0.0)
 
 
-def _least_squares(rows: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
+def _pseudo(matrix: Tensor) -> Tensor:
+    """The pseudo-inverse of symmetric matrices."""
+    inverse: Tensor = torch.linalg.pinv(matrix, rtol=1e-10, hermitian=True)
+    return inverse
+
+
+def _least_squares(rows: Tensor, wanted: Tensor, weights: Tensor, active: Tensor) -> Tensor:
     """Weighted least squares of rows ``(N, K, P)``: ``(N, P)``, the shortest of all solutions.
 
     The smaller of the two Gram matrices is inverted, so that few coalitions of many players stay cheap.
+    Many coalitions leave open nothing but the mean of the active players and the dummies, as rows have zero
+    sum: these directions are filled in, which changes no solution, and what is left is solved by Cholesky's
+    method, thirty times as fast as the pseudo-inverse, which serves samples that are still singular.
     """
     root = weights.sqrt()
     a, b = rows * root[..., None], (wanted * root)[..., None]
-    few = a.shape[1] <= a.shape[2]
-    inverse: Tensor = torch.linalg.pinv(a @ a.mT if few else a.mT @ a, rtol=1e-10, hermitian=True)
-    return (a.mT @ (inverse @ b) if few else inverse @ (a.mT @ b))[..., 0]
+    if a.shape[1] <= a.shape[2]:
+        return (a.mT @ (_pseudo(a @ a.mT) @ b))[..., 0]
+    gram, right = a.mT @ a, a.mT @ b
+    there = active.to(gram)
+    count = there.sum(1).clamp(min=1)[:, None, None]
+    size = (gram.diagonal(dim1=1, dim2=2).sum(1)[:, None, None] / count).clamp(min=1e-300)
+    mean = there[:, :, None] * there[:, None, :] / count
+    factor, failed = torch.linalg.cholesky_ex(gram + size * (mean + torch.diag_embed(1 - there)))
+    pivots = factor.diagonal(dim1=1, dim2=2).square()
+    sound = (failed == 0) & (pivots.amin(1) > 1e-8 * size[:, 0, 0])
+    found = torch.cholesky_solve(right, factor)
+    if not sound.all():
+        hard = ~sound
+        found[hard] = _pseudo(gram[hard]) @ right[hard]
+    return found[..., 0]
 
 
 def kernel_values(game: Game, streams: Streams, pairs: int) -> Tensor:
@@ -103,7 +124,7 @@ def kernel_values(game: Game, streams: Streams, pairs: int) -> Tensor:
     half = (worth[:, :pairs] - worth[:, pairs:-2]) / 2
     share = size / count.clamp(min=1).to(torch.float64)[:, None]
     rows = (chosen.to(torch.float64) - share[..., None]) * active[:, None]
-    unequal = _least_squares(rows, half - (share - 0.5) * total, weights)
+    unequal = _least_squares(rows, half - (share - 0.5) * total, weights, active)
     return (total / count.clamp(min=1)[:, None] + unequal) * active
 
 
@@ -115,14 +136,14 @@ def kernel_values(game: Game, streams: Streams, pairs: int) -> Tensor:
     paper="Lundberg and Lee, NeurIPS 2017",
     cost="up to `samples` + 2 forwards",
     total="change",
-    limits={"samples": whole_from(2)},
+    limits={"samples": whole_from(2).or_none()},
 )
 def kernel_shap(
     model: nn.Module,
     inputs: Tensor,
     targets: Tensor,
     streams: Streams,
-    samples: int = 512,
+    samples: int | None = None,
     segments: Spec = "grid",
     size: int | None = None,
     baseline: Baseline = 0.0,
@@ -132,25 +153,27 @@ def kernel_shap(
     Coalitions come in pairs with their complements (Covert and Lee, AISTATS 2021). A sample whose
     coalitions are no more than `samples` has all of them, weighted by the kernel, and so the exact values;
     for others the sizes are drawn by the kernel, and where that leaves values open the most even ones are
-    taken. Values always add up to f(input) - f(baseline).
+    taken. Values always add up to f(input) - f(baseline). A function that is a sum of one term for each
+    segment has its exact values from three coalitions for each segment on.
 
     Args:
         model: the network.
         inputs: ``(N, C, ...)`` or vectors ``(N, F)``.
         targets: ``(N,)``.
         streams: the random numbers of each sample.
-        samples: coalitions; an odd number is rounded down.
+        samples: coalitions; an odd number is rounded down (default: 512, or 4 for each segment where that is
+            more).
         segments: "grid", "slic" or whole numbers that name the segment of each place.
         size: side of a segment (default: 8 places; vectors: one feature).
         baseline: what absent segments show.
     """
-    pairs = samples // 2
     game = Game.of(model, inputs, targets, segments, size, baseline, streams)
+    pairs = (enough(game.players) if samples is None else samples) // 2
 
     def values(part: slice) -> Tensor:
         return game[part].spread(kernel_values(game[part], streams[part], pairs))
 
-    return in_parts(len(inputs), (2 * pairs + 2) * game.players, values)
+    return in_parts(len(inputs), (2 * pairs + 2) * game.players, values, budget_on(inputs))
 
 
 def sampled_values(game: Game, streams: Streams, permutations: int) -> Tensor:
@@ -210,7 +233,7 @@ def shapley_sampling(
     def values(part: slice) -> Tensor:
         return game[part].spread(sampled_values(game[part], streams[part], permutations))
 
-    return in_parts(len(inputs), permutations * (game.players + 1) * game.players, values)
+    return in_parts(len(inputs), permutations * (game.players + 1) * game.players, values, budget_on(inputs))
 
 
 def exact_values(game: Game) -> Tensor:

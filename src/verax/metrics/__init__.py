@@ -111,6 +111,64 @@ _SHAPLEY = (
     ),
 )
 
+CORE = "/core"
+"""Ending of the metrics that leave out elements which count the same thing many times, as at the poles."""
+
+_VERAX = "verax, this package"
+_MAMALAKIS = "Mamalakis, Ebert-Uphoff and Barnes, Environmental Data Science 2022"
+_EXACT = (
+    Metric(
+        "pearson", "Correlation of map and truth over all elements.", True, (-1.0, 1.0), "exact", _MAMALAKIS
+    ),
+    Metric("spearman", "The same, of ranks.", True, (-1.0, 1.0), "exact", _MAMALAKIS),
+    Metric(
+        "sign-agreement",
+        "Share of elements with the right sign; 0 counts half.",
+        True,
+        _UNIT,
+        "exact",
+        _VERAX,
+    ),
+    Metric(
+        "top-overlap",
+        "Share of the truth's strongest tenth in the map's strongest tenth.",
+        True,
+        _UNIT,
+        "exact",
+        _VERAX,
+    ),
+    Metric("mass", "Share of the map's mass on the truth's strongest tenth.", True, _UNIT, "exact", _ARRAS),
+    Metric(
+        "total-gap",
+        "Distance of the map's sum from the truth's, relative to the truth's magnitude.",
+        False,
+        (0.0, math.inf),
+        "exact",
+        _VERAX,
+    ),
+    Metric(
+        "pearson/magnitude",
+        "Correlation of |map| and |truth|, for methods that lose the sign.",
+        True,
+        (-1.0, 1.0),
+        "exact",
+        _MAMALAKIS,
+    ),
+    Metric(
+        "pearson/positive",
+        "Correlation of |map| and the positive part of the truth, likewise.",
+        True,
+        (-1.0, 1.0),
+        "exact",
+        _MAMALAKIS,
+    ),
+)
+
+
+def _core(metric: Metric) -> Metric:
+    about = f"{metric.description[:-1]}; without elements that repeat each other, as at the poles."
+    return replace(metric, name=metric.name + CORE, description=about)
+
 
 _BOGGUST = "Boggust et al., CHI 2022"
 _ALIGNMENT = (
@@ -164,5 +222,7 @@ for _metric in (
     *_PUBLISHED,
     *_FAITHFULNESS,
     *_ALIGNMENT,
+    *_EXACT,
+    *map(_core, _EXACT),
 ):
     METRICS.register(_metric.name, _metric)

@@ -11,9 +11,21 @@ from torch import Tensor, nn
 
 from verax.cases import Cases, Role, Truth
 from verax.errors import InvalidInput
-from verax.metrics import METRICS, NORMALISED, faithfulness, focus, overlap, pointing, published, ranks
+from verax.metrics import (
+    CORE,
+    METRICS,
+    NORMALISED,
+    agreement,
+    faithfulness,
+    focus,
+    overlap,
+    pointing,
+    published,
+    ranks,
+)
+from verax.metrics.superpixels import patch_sums
 from verax.networks.inference import device_of
-from verax.protocols import PROTOCOLS, Prepared, sound, truth_of
+from verax.protocols import PROTOCOLS, Prepared, exact, sound, truth_of
 from verax.protocols import faithfulness as asking
 from verax.protocols import published as pictures
 
@@ -97,6 +109,52 @@ def published_scores(values: Tensor, truth: Truth) -> dict[str, Tensor]:
     return {**scores, "siou-multi": published.iou(values, truth, Role.AVOID, "multi")}
 
 
+def _shared(found: Tensor | None, device: torch.device, noun: str) -> Tensor | None:
+    """What a truth says about elements, ``(D,)``; the same in every case."""
+    if found is None or not len(found):
+        return None
+    rows = found.to(device).flatten(1)
+    if not (rows == rows[:1]).all():
+        raise InvalidInput(f"The {noun} of a truth must be the same elements in every case.")
+    return rows[0]
+
+
+def _agreements(values: Tensor, right: Tensor, patches: Tensor | None) -> dict[str, Tensor]:
+    """All measures of agreement for maps and truths ``(N, D)``; sign-blind ones read magnitudes."""
+    if patches is not None:
+        numbers = torch.unique(patches, return_inverse=True)[1]
+        values, right = patch_sums(values, numbers), patch_sums(right, numbers)
+    scores = {name: measure(values, right) for name, measure in agreement.MEASURES.items()}
+    size = values.abs()
+    scores["pearson/magnitude"] = agreement.pearson(size, right.abs())
+    scores["pearson/positive"] = agreement.pearson(size, right.clamp(min=0))
+    return scores
+
+
+def exact_scores(values: Tensor, truth: Truth) -> dict[str, Tensor]:
+    """All metrics of the exact protocol for prepared maps ``(N, D)``: name -> ``(N,)``.
+
+    Those of the core are NaN where the truth names none, and must be the same elements in every case. Where
+    the truth has patches, they are compared instead of their elements, by their sums; those in the core are
+    the patches that lie in it altogether.
+    """
+    if truth.values is None:
+        raise InvalidInput(
+            "The exact protocol needs a truth with values; this task knows only where it lies."
+        )
+    right = exact.prepare(truth.values.to(values.device)).values
+    patches = _shared(truth.patches, values.device, "patches")
+    scores = _agreements(values, right, patches)
+    if truth.core is None or not len(values):
+        none = torch.full((len(values),), torch.nan, dtype=torch.float64, device=values.device)
+        return {**scores, **{name + CORE: none for name in scores}}
+    core = _shared(truth.core, values.device, "core")
+    if patches is not None and core is not None:  # what a patch got cannot be taken apart again
+        core = core & ~torch.isin(patches, patches[~core])
+    inside = _agreements(values[:, core], right[:, core], None if patches is None else patches[core])
+    return {**scores, **{name + CORE: score for name, score in inside.items()}}
+
+
 def faithfulness_scores(
     maps: Tensor,
     cases: Cases,
@@ -168,15 +226,16 @@ def score(
     """Score raw attributions against the truth, or, under "faithfulness", by asking the network.
 
     Args:
-        maps: attributions with the shape of ``cases.inputs``, or ``(N, H, W)``. NaN and infinity are allowed:
-            such a map is degenerate and gets its defined score.
+        maps: attributions with the shape of ``cases.inputs`` or, of pictures, ``(N, H, W)``. NaN and
+            infinity are allowed: such a map is degenerate and gets its defined score.
         cases: the cases that were explained.
-        protocol: "sound", "published" or "faithfulness"; "sound:counterfactual" and "sound:shapley" ask that
-            the cases carry that truth, while "sound" takes the one that they have.
+        protocol: "sound", "published", "faithfulness" or "exact"; "sound:counterfactual" and "sound:shapley"
+            ask that the cases carry that truth, while "sound" takes the one that they have. "exact" is for
+            tasks that know the right attribution of every element, and the only one for vectors.
         predictions: ``(N,)`` labels that the network gave, which were explained (default: the targets of the
             cases). Where it is wrong it did not follow the reasoning, so nothing is known about the right
-            explanation: under "sound" its scores are NaN. Under "published" they are kept, as in the paper,
-            and under "faithfulness", which needs no truth.
+            explanation: under "sound" and "exact" its scores are NaN. Under "published" they are kept, as in
+            the paper, and under "faithfulness", which needs no truth.
         transfer: how "published" turns a map into a picture. With "projection" each group of cases is one
             batch, as in the paper.
         sign: what "sound" keeps of a map: "magnitude", "positive" or "signed".
@@ -192,14 +251,20 @@ def score(
     name = PROTOCOLS.canonical(protocol)
     sound.check_sign(sign)
     pictures.check_transfer(transfer)
-    attributions = sound.as_maps(_read_maps(maps, cases))
+    raw = _read_maps(maps, cases)
+    if raw.ndim == 2 and name != "exact":
+        raise InvalidInput(f"The protocol {name!r} is for pictures; vectors are scored by 'exact'.")
+    attributions = raw if name == "exact" else sound.as_maps(raw)
     wrong = _read_wrong(predictions, cases)
-    scored = name.partition(":")[0] == "sound"
+    scored = name.partition(":")[0] in ("sound", "exact")
     if ":" in name and cases.truth.kind != truth_of(name):
         raise InvalidInput(
             f"The protocol {name!r} needs cases with that truth: task.cases(..., truth={truth_of(name)!r})."
         )
-    if scored:
+    if name == "exact":
+        prepared = exact.prepare(attributions)
+        scores = exact_scores(prepared.values, cases.truth)
+    elif scored:
         prepared = sound.prepare(attributions, sign)
         scores = sound_scores(prepared.values, cases.truth)
     elif name == "faithfulness":
@@ -242,11 +307,12 @@ def _pictures(attributions: Tensor, group: Tensor, transfer: str) -> Prepared:
 
 def _read_maps(maps: object, cases: Cases) -> Tensor:
     full = tuple(cases.inputs.shape)
-    flat = (full[0], *full[-2:])
+    shapes = [full, (full[0], *full[-2:])] if len(full) == 4 else [full]
     if not isinstance(maps, Tensor | np.ndarray):
         raise InvalidInput(f"Maps must be a tensor or an array, not {type(maps).__name__}.")
-    if tuple(maps.shape) not in (full, flat):
-        raise InvalidInput(f"Maps must have the shape {full} or {flat}, not {tuple(maps.shape)}.")
+    if tuple(maps.shape) not in shapes:
+        words = " or ".join(map(str, shapes))
+        raise InvalidInput(f"Maps must have the shape {words}, not {tuple(maps.shape)}.")
     if isinstance(maps, Tensor):
         return maps
     if maps.dtype.kind not in "biuf":

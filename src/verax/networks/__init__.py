@@ -8,7 +8,7 @@ from torch import nn
 
 from verax.registry import Registry
 
-NETWORKS: Registry[Callable[[int], nn.Module]] = Registry(
+NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
     "network",
     {
         "cnn3": "verax.networks.architectures:cnn3",
@@ -17,8 +17,16 @@ NETWORKS: Registry[Callable[[int], nn.Module]] = Registry(
         "vgg16": "verax.networks.vgg:vgg16",
         "resnet18": "verax.networks.resnet:resnet18",
         "vit": "verax.networks.vit:vit",
+        "shapes-cnn": "verax.networks.shapes:shapes_cnn",
         "wired": "verax.networks.wired:untrained",
+        "mlp": "verax.networks.dense:mlp",
+        "linear": "verax.networks.linear:linear",
+        "linear-intercept": "verax.networks.linear:linear_intercept",
+        "ridge": "verax.networks.linear:ridge",
     },
     group="verax.networks",
 )
-"""Name -> function from the number of classes to a fresh network."""
+"""Name -> function from the number of classes (and, of `VECTORS`, of the features) to a fresh network."""
+
+VECTORS = ("mlp", "linear", "linear-intercept", "ridge")
+"""Networks whose inputs are vectors ``(N, D)``, for regression."""

@@ -1,7 +1,7 @@
 """Pictures to train on, drawn on the device: fresh ones in every step, or a fixed set seen again and again.
 
 All labels are equally likely, and so are the buckets of a label; for Complex-FR this gives the 1 : 3 weights
-of the paper.
+of the paper. A fixed set of a task that says how often its buckets occur (`shares`) follows that instead.
 """
 
 from __future__ import annotations
@@ -25,6 +25,15 @@ def _by_label(task: Trainable, groups: Sequence[int]) -> list[list[int]]:
     """The buckets of each label."""
     labels = task.labels(torch.tensor(groups)).tolist()
     return [[g for g, y in zip(groups, labels, strict=True) if y == label] for label in sorted(set(labels))]
+
+
+def _shares(task: Trainable, groups: Sequence[int]) -> list[float] | None:
+    """How often each of these buckets occurs, where the task says so; they add up to 1."""
+    known = getattr(task, "shares", None)
+    if known is None:
+        return None
+    whole = sum(known[group] for group in groups)
+    return [known[group] / whole for group in groups]
 
 
 def _buckets(task: Trainable, groups: Sequence[int], streams: Streams) -> Tensor:
@@ -99,7 +108,7 @@ def fixed(
         task: where scenes and labels come from.
         groups: the buckets to draw from.
         seed: of the scenes.
-        scenes: how many of each bucket.
+        scenes: how many of each bucket; on average where the task has `shares`.
         device: where to draw.
         purpose: separates this set from others.
         balanced: give labels with fewer buckets more scenes of each; otherwise all buckets have `scenes`.
@@ -107,6 +116,10 @@ def fixed(
     table = _by_label(task, groups)
     most = max(map(len, table))
     sizes = {g: scenes * most // len(row) if balanced else scenes for row in table for g in row}
+    weights = _shares(task, groups) if balanced else None
+    if weights is not None:
+        whole = scenes * len(groups)
+        sizes = {g: round(whole * share) for g, share in zip(groups, weights, strict=True)}
     numbers = torch.tensor(sorted(sizes), device=device)
     counts = torch.tensor([sizes[g] for g in sorted(sizes)], device=device)
     buckets = numbers.repeat_interleave(counts)

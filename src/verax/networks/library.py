@@ -1,8 +1,9 @@
 """Stored networks: shipped with the package or trained by the user, always safetensors, always checked.
 
-A stored network is a pair of files: ``NAME.safetensors`` with half-precision weights and ``NAME.json``, its
-record: SHA-256 of the weights, the command that made it, seed, versions and certificate. The certificate in
-the record is information, not proof: `verax certify` computes it anew.
+A stored network is a pair of files: ``NAME.safetensors`` with its weights (in half precision; in single for
+regression, where weights shrink with the number of cells) and ``NAME.json``, its record: SHA-256 of the
+weights, the command that made it, seed, versions and certificate. The certificate in the record is
+information, not proof: `verax certify` computes it anew.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import json
 import platform
 import re
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,21 +25,29 @@ from torch import Tensor, nn
 
 from verax.errors import InvalidParameter, MissingFile, WeightsError
 from verax.files import store_folder, write_atomically
-from verax.networks import names
+from verax.networks import VECTORS, names
 from verax.networks.names import Name
-from verax.networks.training import Trained, initialise
+from verax.networks.regression import Fitted, check_network
+from verax.networks.starts import initialise
+from verax.networks.training import Trained
 from verax.networks.wired import WIRED, wire
 from verax.tasks import is_builtin
-from verax.tasks.base import Trainable
+from verax.tasks.base import Learnable, Trainable, is_regression
 from verax.version import __version__
 
 SHIPPED = Path(__file__).parent / "shipped"
 
 
-def _stem(task: Trainable, name: Name, seed: int) -> str:
+def _stem(task: Learnable, name: Name, seed: int) -> str:
     """File name of a stored network; says all that its weights depend on (without a recipe: `fast`)."""
-    safe = re.sub(r"[^A-Za-z0-9.-]+", "-", task.name).strip("-.")
+    # options behind a name say what is asked of a network, or are hashed below
+    own = is_regression(task) or is_builtin(task.name)
+    plain = task.name.partition("?")[0] if own else task.name
+    safe = re.sub(r"[^A-Za-z0-9.-]+", "-", plain).strip("-.")
     parts = [safe, str(name.on(task)), f"seed{seed}"]
+    if is_regression(task):
+        text = json.dumps(task.curriculum(), sort_keys=True, default=repr)
+        return "_".join([*parts, hashlib.sha256(text.encode()).hexdigest()[:12]])
     if task.renderer.name != "sound":
         parts.append(task.renderer.name)
     if task.background.fingerprint != "black":
@@ -55,27 +65,51 @@ def weights_hash(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def command(trained: Trained) -> str:
+def command(trained: Trained | Fitted) -> str:
     """The command that trains such a network again, as far as the command line can say it."""
-    words = f"verax train {trained.task.name} --network {trained.name} --seed {trained.seed}"
+    words = f"verax train {shlex.quote(trained.task.name)} --network {trained.name} --seed {trained.seed}"
+    if isinstance(trained, Fitted):
+        return words
     certified = bool(trained.tries) and trained.tries[-1].ended == "certified"
     words += "" if certified or trained.settings.repeat else " --no-early-stop"
     return words + _options(trained.task)
 
 
-def _options(task: Trainable) -> str:
+def _options(task: Learnable) -> str:
     """The options of a command that name the renderer and the background of a task."""
+    if is_regression(task):
+        return ""
     words = "" if task.renderer.name == "sound" else f" --renderer {task.renderer.name}"
     return words + ("" if task.background.spec == "black" else f" --background {task.background.spec}")
 
 
-def save(trained: Trained, folder: Path | None = None) -> Path:
-    """Store a trained network in half precision with its record; gives the path of the weights."""
-    task = trained.task
+def _history(trained: Trained | Fitted) -> dict[str, Any]:
+    """How a network came about, for its record."""
+    if isinstance(trained, Fitted):
+        settings = {} if trained.settings is None else asdict(trained.settings)
+        return {
+            "curriculum": dict(trained.task.curriculum()),
+            "recipe": {"name": trained.recipe, **settings},
+            "epochs": trained.epochs,
+        }
+    return {
+        "renderer": trained.task.renderer.name,
+        "recipe": {"name": trained.recipe, **asdict(trained.settings)},
+        "start": trained.start,
+        "epochs": trained.epochs,
+        "tries": [asdict(attempt) for attempt in trained.tries],
+        "robust_accuracy": trained.robust,
+    }
+
+
+def save(trained: Trained | Fitted, folder: Path | None = None) -> Path:
+    """Store a trained network with its record; gives the path of the weights."""
+    task: Learnable = trained.task
     state = {name: tensor.detach().cpu() for name, tensor in trained.model.state_dict().items()}
     # counters of batch normalisation are whole numbers, and stay so
-    halves = {name: t.half() if t.is_floating_point() else t for name, t in state.items()}
-    data = save_tensors({name: tensor.contiguous() for name, tensor in halves.items()})
+    if isinstance(trained, Trained):
+        state = {name: t.half() if t.is_floating_point() else t for name, t in state.items()}
+    data = save_tensors({name: tensor.contiguous() for name, tensor in state.items()})
     where = folder if folder is not None else store_folder() / "networks"
     path = where / f"{_stem(task, trained.name, trained.seed)}.safetensors"
     record: dict[str, Any] = {
@@ -83,13 +117,8 @@ def save(trained: Trained, folder: Path | None = None) -> Path:
         "network": trained.network,
         "classes": task.classes,
         "seed": trained.seed,
-        "renderer": task.renderer.name,
         "reasoning": str(task.reasoning),
-        "recipe": {"name": trained.recipe, **asdict(trained.settings)},
-        "start": trained.start,
-        "epochs": trained.epochs,
-        "tries": [asdict(attempt) for attempt in trained.tries],
-        "robust_accuracy": trained.robust,
+        **_history(trained),
         "command": command(trained),
         "versions": {"verax": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "sha256": hashlib.sha256(data).hexdigest(),
@@ -138,7 +167,14 @@ def load(path: Path, network: str, classes: int, *, check: bool = True) -> nn.Mo
         check: compare the SHA-256 with the record.
     """
     tensors = read_tensors(path, record(path)["sha256"] if check else None)
-    model = initialise(names.parse(network).architecture, classes, seed=0)
+    architecture = names.parse(network).architecture
+    features = None
+    if architecture in VECTORS:
+        first = tensors.get("0.weight")
+        features = (
+            first.shape[1] if first is not None and first.ndim == 2 else 1
+        )  # 1: does not fit, and is refused
+    model = initialise(architecture, classes, seed=0, features=features)
     try:
         model.load_state_dict({k: t.float() if t.is_floating_point() else t for k, t in tensors.items()})
     except RuntimeError as error:
@@ -147,7 +183,7 @@ def load(path: Path, network: str, classes: int, *, check: bool = True) -> nn.Mo
     return model.to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload, no-any-return]
 
 
-def check_fit(task: Trainable, path: Path) -> None:
+def check_fit(task: Learnable, path: Path) -> None:
     """Refuse a network that was trained for another reasoning under the same name."""
     known = record(path)
     if known.get("reasoning", str(task.reasoning)) != str(task.reasoning):
@@ -157,7 +193,7 @@ def check_fit(task: Trainable, path: Path) -> None:
         )
 
 
-def find(task: Trainable, network: str, seed: int, store: Path | None = None) -> Path | None:
+def find(task: Learnable, network: str, seed: int, store: Path | None = None) -> Path | None:
     """Where the weights of a network are: trained by the user, or shipped."""
     stem = _stem(task, names.parse(network), seed)
     for folder in ((store or store_folder()) / "networks", SHIPPED):
@@ -167,15 +203,19 @@ def find(task: Trainable, network: str, seed: int, store: Path | None = None) ->
     return None
 
 
-def require(task: Trainable, name: str, seed: int, store: Path | None = None) -> Path:
+def require(task: Learnable, name: str, seed: int, store: Path | None = None) -> Path:
     """Where the weights of a network are, or one sentence that says how to get them."""
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise InvalidParameter(f"A seed is a whole number from 0, not {seed!r}.")
+    if is_regression(task):
+        check_network(names.parse(name).architecture, task)
     path = find(task, name, seed, store)
     if path is None:
-        kind = f" with renderer {task.renderer.name!r} and background {task.background.spec!r}"
-        kind = f"{kind} (shipped networks know 'sound' and 'black' only)" if _options(task) else ""
-        how = f"verax train {task.name} --network {name} --seed {seed}{_options(task)}"
+        kind = ""
+        if isinstance(task, Trainable) and _options(task):
+            kind = f" with renderer {task.renderer.name!r} and background {task.background.spec!r}"
+            kind = f"{kind} (shipped networks know 'sound' and 'black' only)"
+        how = f"verax train {shlex.quote(task.name)} --network {name} --seed {seed}{_options(task)}"
         if not is_builtin(task.name):
             how = f"verax.train(task, {name!r}, seed={seed}).save()"
         raise MissingFile(
@@ -185,7 +225,7 @@ def require(task: Trainable, name: str, seed: int, store: Path | None = None) ->
     return path
 
 
-def network(task: Trainable, name: str = "cnn4", seed: int = 0, store: Path | None = None) -> nn.Module:
+def network(task: Learnable, name: str = "cnn4", seed: int = 0, store: Path | None = None) -> nn.Module:
     """The stored network of a task, or the wired one, in eval mode.
 
     Args:
@@ -200,7 +240,7 @@ def network(task: Trainable, name: str = "cnn4", seed: int = 0, store: Path | No
     return load(require(task, str(found), seed, store), found.architecture, task.classes)
 
 
-def sha256(task: Trainable, name: str, path: Path | None) -> str:
+def sha256(task: Learnable, name: str, path: Path | None) -> str:
     """What names the weights of a network in hashes: of its file, or, where it has none, of the weights."""
     return weights_hash(wire(task)) if path is None else str(record(path)["sha256"])
 

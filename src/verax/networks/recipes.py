@@ -38,6 +38,7 @@ class Recipe:
         dead: a try ends after an epoch with a larger loss.
         accept: accuracy on training and test pictures that a try must reach; else there is another.
         tries: at most so many.
+        optimiser: "adam", or "sgd" without momentum.
         adversary: largest change of a pixel by the adversary; None trains on the pictures as they are.
     """
 
@@ -54,6 +55,7 @@ class Recipe:
     dead: float | None = None
     accept: float | None = None
     tries: int = 1
+    optimiser: str = "adam"
     adversary: float | None = None
 
 
@@ -80,6 +82,9 @@ RECIPES = {
 }
 """Name -> recipe, before it is fitted to a task and an architecture."""
 
+_SHAPES = Recipe(rate=0.01, batch=128, epochs=5, scenes=56_250, cycle=False, repeat=True, optimiser="sgd")
+"""`published` on squares and circles: 450,000 pictures, five times each (arXiv 2202.03407)."""
+
 _SCENES = {"textbox/simple-fr": 2000, "textbox/simple-nr": 5000, "textbox/complex-fr": 2000}
 _SCRIPT = {  # rate and epochs of the paper's scripts
     "textbox/simple-fr": (1e-4, 50),
@@ -88,7 +93,7 @@ _SCRIPT = {  # rate and epochs of the paper's scripts
     "textbox/complex-cr3": (1e-5, 150),
     "textbox/complex-cr4": (1e-5, 150),
 }
-_FAST_RATES = {"vgg16": 1e-4, "resnet18": 1e-3, "vit": 5e-4, "alexnet": 1e-3}
+_FAST_RATES = {"vgg16": 1e-4, "resnet18": 1e-3, "vit": 5e-4, "alexnet": 1e-3, "shapes-cnn": 2e-3}
 _DEEP = ("alexnet", "vgg16")  # trained by the paper in batches of 1024
 
 
@@ -118,7 +123,11 @@ def fitted(name: str, architecture: str, task: Trainable) -> Recipe:
     """The recipe called `name` with the sizes, rates and limits that it has for a task and architecture."""
     recipe = find_recipe(name)
     if name == FAST:
-        return replace(recipe, rate=_FAST_RATES.get(architecture, recipe.rate))
+        recipe = replace(recipe, rate=_FAST_RATES.get(architecture, recipe.rate))
+        # small pictures of one channel, and a question of degree: fewer of them in smaller batches
+        return replace(recipe, batch=256, epochs=8, scenes=7_500) if task.family == "shapes" else recipe
+    if name == "published" and task.family == "shapes":
+        return _SHAPES
     recipe = replace(recipe, scenes=_SCENES.get(task.name, recipe.scenes))
     if recipe.accept is not None:
         simple, black = task.family == "simple", task.background.spec == "black"

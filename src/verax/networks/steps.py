@@ -76,7 +76,8 @@ class Stepper:
         self.first, self.second = torch.zeros_like(self.weights), torch.zeros_like(self.weights)
         rate, beta1 = schedule(recipe, steps)
         number = torch.arange(1, steps + 1, dtype=torch.float64)
-        table = [beta1, rate / (1 - beta1**number), (1 - _BETA2**number).rsqrt()]
+        plain = recipe.optimiser == "sgd"
+        table = [beta1, rate if plain else rate / (1 - beta1**number), (1 - _BETA2**number).rsqrt()]
         self.table = torch.stack(table, 1).float().to(self.device)
         self.now = self.table[0].clone()
         self.done = 0
@@ -115,6 +116,9 @@ class Stepper:
         slope = torch.cat([_flatten(part) for part in slopes])
         if self.recipe.clip is not None:
             slope = slope * (self.recipe.clip / (slope.norm() + 1e-6)).clamp(max=1)
+        if self.recipe.optimiser == "sgd":
+            self.weights.sub_(slope * self.now[1])
+            return torch.stack([loss.detach(), outer.abs().amax(0).amin().to(loss.dtype)])
         beta1, rate, correction = self.now.unbind()
         self.first.mul_(beta1).add_(slope * (1 - beta1))
         self.second.mul_(_BETA2).addcmul_(slope, slope, value=1 - _BETA2)

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 
 from verax import devices, progress, registry, seeding
 from verax.errors import InvalidParameter
-from verax.networks import NETWORKS, batches, names
+from verax.networks import NETWORKS, VECTORS, batches, names
 from verax.networks.attacks import robust_accuracy
 from verax.networks.certificates import Certificate, Thresholds, certify
 from verax.networks.inference import device_of, predictions, undisturbed
 from verax.networks.names import Name
 from verax.networks.recipes import OWN, RECIPES, Recipe, find_recipe, fitted
+from verax.networks.starts import initialise
 from verax.networks.steps import Stepper
 from verax.seeding import Streams
 from verax.tasks.base import Trainable
@@ -67,16 +68,10 @@ _WRONG = 1.0  # a loss that no sure and right network has
 _SCRATCH = "trained from scratch"
 
 
-def initialise(name: str, classes: int, seed: int, attempt: int = 0) -> nn.Module:
-    """A fresh network whose first weights depend on `seed` (and on the number of the try) alone."""
-    labels = (name, classes, seed) if attempt == 0 else (name, classes, seed, attempt)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seeding.key("initialise", *labels) & 0x7FFFFFFFFFFFFFFF)
-        return NETWORKS.get(name)(classes)
-
-
 def check_canvas(name: str, task: Trainable) -> None:
     """Refuse an architecture that cannot see the pictures of a task."""
+    if name in VECTORS:
+        raise InvalidParameter(f"The network {name!r} is for vectors; {task.name} has pictures.")
     with torch.device("meta"):
         model = NETWORKS.get(name)(task.classes).eval()
         try:
@@ -355,9 +350,8 @@ class _Job:
                     return epoch, loss, "dead"
                 if plan.stop is None and plan.adversary is None:
                     worst = _worst_bucket(model, self.task, self.chosen, self.seed, self.device)
-                    if self.early_stop and _good_enough(
-                        model, self.task, worst, self.seed, whole=self.groups is None
-                    ):
+                    fresh = self.early_stop and not plan.repeat
+                    if fresh and _good_enough(model, self.task, worst, self.seed, whole=self.groups is None):
                         return epoch, loss, "certified"
         return epoch, loss, "epochs"
 

@@ -25,7 +25,7 @@ from torch import nn
 
 from verax.errors import InvalidParameter
 from verax.networks.templates import Detector, detectors
-from verax.tasks.base import Trainable
+from verax.tasks.base import Learnable
 from verax.tasks.textbox.reasoning import Reasoning
 from verax.tasks.textbox.scenes import ABSENT
 from verax.tasks.textbox.task import TextBox
@@ -126,7 +126,7 @@ def _logic(reasoning: Reasoning, found: tuple[Detector, ...], classes: int) -> t
     return ask, answer
 
 
-def wire(task: Trainable | Reasoning) -> nn.Module:
+def wire(task: Learnable | Reasoning) -> nn.Module:
     """A network that follows a reasoning by construction, in eval mode.
 
     On black and with the sound renderer it follows the reasoning in every scene. With the published renderer

@@ -1,7 +1,8 @@
 """Protocols: how a raw attribution becomes a scored map.
 
 ``published`` does it as the paper's code did, quirks included; ``sound`` does it as it should be done;
-``faithfulness`` asks the network instead of the truth. After a colon stands the truth that maps are scored
+``faithfulness`` asks the network instead of the truth; ``exact`` compares maps, number by number, with a
+truth that is known for every input element. After a colon stands the truth that maps are scored
 against, where it is not the rule: ``sound:counterfactual``, ``sound:shapley``.
 """
 
@@ -23,7 +24,7 @@ class Prepared:
     """Maps that are ready for the metrics.
 
     Attributes:
-        values: ``(N, H, W)`` float64, always finite.
+        values: ``(N, H, W)`` or, under ``exact``, ``(N, D)`` float64, always finite.
         degenerate: ``(N,)`` bool; the raw map held NaN or infinity, or the prepared one is constant.
     """
 
@@ -53,5 +54,6 @@ PROTOCOLS: Registry[Protocol] = Registry(
         "sound:shapley": "verax.protocols.sound:SHAPLEY",
         "published": "verax.protocols.published:PROTOCOL",
         "faithfulness": "verax.protocols.faithfulness:PROTOCOL",
+        "exact": "verax.protocols.exact:PROTOCOL",
     },
 )

@@ -38,7 +38,7 @@ def sentence(found: pd.DataFrame, family: str) -> str:
     return f"Of the {count} methods on {family} tasks, judged by {truth}: {'; '.join(parts)}."
 
 
-def _cell(board: pd.DataFrame | None, method: str) -> dict[str, str]:
+def cell(board: pd.DataFrame | None, method: str) -> dict[str, str]:
     """One method's mean with its interval and its rank."""
     rows = [] if board is None else board[board["method"] == method].to_dict("records")
     if not rows:
@@ -77,7 +77,7 @@ def parts(
                 "method": method,
                 "kind": reports.kind(method),
                 "rank": "" if pd.isna(ranks.get(method)) else str(ranks[method]),
-                "cells": [_cell(table, method) for table in boards.values()],
+                "cells": [cell(table, method) for table in boards.values()],
             }
             for method in (ranks or methods)
         ]

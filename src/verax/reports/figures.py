@@ -51,10 +51,13 @@ LABELS = {
     "published": "pafl (published protocol)",
     "sound:counterfactual": "focus-share (counterfactual truth)",
     "sound:shapley": "focus-share (Shapley truth)",
+    "exact": "pearson (exact truth of every element)",
     "faithfulness": "deletion (faithfulness; lower is better)",
 }
 FOLDER = "figures"
-_OURS = re.compile(r"\d\d-(leaderboard|ranks|confusions|identification|success|shares|gallery)-.*\.(svg|png)")
+_OURS = re.compile(
+    r"\d\d-(leaderboard|ranks|confusions|identification|success|shares|gallery|spread|atlas)-.*\.(svg|png)"
+)
 _WIDTH = 5.2
 _ROW = 0.27
 _HERO_METHODS = 11

@@ -167,7 +167,7 @@ def panels(run: Run) -> list[Panel]:
     firsts = first_samples(cases)
     scores = _scores(run, protocol, firsts)
     methods = method_order(run.scores)
-    tasks = [task for task in manifest["tasks"] if f"{task['name']}|inputs" in cases]
+    tasks = [task for task in manifest["tasks"] if f"{task['name']}|focus" in cases]  # vectors have an atlas
     count = max(1, min(ROWS, _TILES // max(1, len(tasks) * len(methods))))
     found = []
     for task in tasks:

@@ -16,6 +16,8 @@ from verax import reports
 from verax.errors import VeraxError
 from verax.files import make_folder, write_atomically
 from verax.reports import (
+    agreement,
+    atlas,
     faithfulness,
     figures,
     gallery,
@@ -28,7 +30,7 @@ from verax.reports import (
 from verax.reports.repetition import command
 from verax.reports.verdicts import Boards, disagreements, verdict
 from verax.studies import tiers
-from verax.studies.leaderboards import HEADLINES, PAIRS, SUCCESS, method_order
+from verax.studies.leaderboards import HEADLINES, PAIRS, SKILLED, SUCCESS, method_order
 from verax.studies.runs import REPORT
 
 if TYPE_CHECKING:
@@ -123,11 +125,16 @@ def _boards(digest: Digest, protocol: str, album: figures.Album) -> list[dict[st
             "rows": board_rows(board, labels),
             "note": "",
             "figure": None,
+            "single": False,
         }
         if board is not None:
             used = int(board["buckets"].iloc[0])
-            part["note"] = f"{used} buckets of {len(tasks)} {'task' if len(tasks) == 1 else 'tasks'}"
+            part["single"] = used == 1  # a worst bucket would only repeat the mean
+            words = f"{used} bucket{'' if used == 1 else 's'}"
+            part["note"] = f"{words} of {len(tasks)} {'task' if len(tasks) == 1 else 'tasks'}"
             part["note"] += f"; {tiers.words(int(board['tier'].iloc[0]))}"
+            fit = agreement.fit_words(digest.run.manifest, tasks)
+            part["note"] += f"; {fit}" if fit else ""
             incomplete = board.loc[board["value"].isna(), "method"]
             if len(incomplete):
                 part["note"] += f"; without a rank, because they failed somewhere: {', '.join(incomplete)}"
@@ -223,6 +230,23 @@ def _gallery(digest: Digest, album: figures.Album) -> list[dict[str, Any]]:
     return parts
 
 
+def _atlas(digest: Digest, album: figures.Album) -> list[dict[str, Any]]:
+    reasonings = {task["name"]: task.get("reasoning", "") for task in digest.run.manifest["tasks"]}
+    parts: dict[str, dict[str, Any]] = {}
+    for chart in atlas.charts(digest.run):
+        subject = f"{chart.network}, seed {chart.seed}"
+        part = parts.setdefault(
+            chart.task,
+            {"task": chart.task, "subject": subject, "reasoning": reasonings[chart.task], "figures": []},
+        )
+        alt = ", ".join(f"{plot.name} {plot.score}".strip() for plot in chart.plots)
+        picture = album.add(
+            f"atlas-{chart.task}-{chart.sample}", atlas.figure(chart), f"Maps of one sample: {alt}.", dpi=110
+        )
+        part["figures"].append({"sample": chart.sample, "figure": picture})
+    return list(parts.values())
+
+
 def _facts(digest: Digest) -> list[tuple[str, str]]:
     manifest, scores = digest.run.manifest, digest.run.scores
     subjects = {
@@ -237,12 +261,26 @@ def _facts(digest: Digest) -> list[tuple[str, str]]:
         unit.get("degenerate", 0) for unit in manifest["units"] if reports.kind(unit["method"]) == "method"
     )
     certified = f"{passed} of {len(manifest['certificates'])}" if manifest["certificates"] else "none made"
+    scored = str(len(scores.loc[main, keys].drop_duplicates()))
+    if digest.main == "exact":
+        return [
+            ("tasks", str(len(manifest["tasks"]))),
+            ("networks", str(len(manifest["networks"]))),
+            ("certificates passed", certified),
+            ("R² on held-out samples", agreement.fit_words(manifest, list(digest.run.families))[3:] or "–"),
+            ("samples scored", scored),
+            ("degenerate maps of methods", str(degenerate)),
+            ("failures", str(len(manifest["failures"]))),
+            ("seconds of training", f"{sum(t['seconds'] for t in manifest.get('trained', [])):.0f}"),
+            ("seconds of computing", f"{manifest['seconds']:.0f}"),
+            ("units taken from the store", f"{manifest.get('reused_units', 0)} of {len(manifest['units'])}"),
+        ]
     return [
         ("tasks", str(len(manifest["tasks"]))),
         ("networks", str(len(manifest["networks"]))),
         ("certificates passed", certified),
         ("samples", str(sum(unit["samples"] for unit in subjects.values()))),
-        ("samples with a focus, scored", str(len(scores.loc[main, keys].drop_duplicates()))),
+        ("samples with a focus, scored", scored),
         ("samples the network got wrong", str(sum(unit["wrong"] for unit in subjects.values()))),
         ("degenerate maps of methods, all samples", str(degenerate)),
         ("failures", str(len(manifest["failures"]))),
@@ -285,7 +323,7 @@ def context(run: Run, album: figures.Album) -> dict[str, Any]:
     digest = Digest.of(run)
     manifest = run.manifest
     both = {"sound", "published"} <= set(digest.protocols)
-    knowing = digest.main if digest.main in PAIRS else ""
+    knowing = digest.main if digest.main in SKILLED else ""
     truth = {family: board for (name, family), board in digest.boards.items() if name == knowing}
     line, study_file = command(manifest["study"])
     bar = gallery.levels(np.linspace(-1, 1, 201)[None].repeat(8, 0))
@@ -301,7 +339,7 @@ def context(run: Run, album: figures.Album) -> dict[str, Any]:
             for family in digest.families
             if family != digest.headline
         ],
-        "uncertified": [entry["task"] for entry in manifest["certificates"] if not entry["passed"]],
+        "uncertified": agreement.uncertified(manifest),
         "facts": _facts(digest),
         "boards": _boards(digest, digest.main, album),
         "tiers": _other_tiers(rest, digest.main),
@@ -316,6 +354,12 @@ def context(run: Run, album: figures.Album) -> dict[str, Any]:
         "success": _success(digest, album),
         "shares": _shares(digest, album),
         "gallery": _gallery(digest, album),
+        "measures": agreement.parts(run, list(digest.families), album),
+        "fitted": agreement.networks(everything),
+        "consistency": agreement.consistency(everything),
+        "atlas": _atlas(digest, album),
+        "fits": [entry for entry in whole["certificates"] if "r2" in entry],
+        "followed": [entry for entry in whole["certificates"] if "r2" not in entry],
         "bar": figures.uri("png", gallery.png(bar)),
         "methods": _methods(manifest),
         "own": [str(entry["label"]) for entry in manifest["methods"] if entry["family"] == "own"],

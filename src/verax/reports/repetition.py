@@ -38,7 +38,7 @@ def command(study: Mapping[str, Any]) -> tuple[str, str]:
             listed = isinstance(value, list) and not any("," in str(entry) for entry in value)
             if key in ("methods", "tasks", "networks", "seeds", "protocols") and listed:
                 words += [f"--{key}", ",".join(map(str, value))]
-            elif key in ("samples", "seed", "certify", "identify"):
+            elif key in ("samples", "seed", "certify", "identify", "field", "variable"):
                 words += [f"--{key}", str(value)]
             else:
                 break

@@ -16,6 +16,7 @@ _PHRASES = {
     "published": "of its pictures lies in the focus boxes (published protocol)",
     "sound:counterfactual": "of its maps' mass lies on objects of which a change changes the label",
     "sound:shapley": "of its maps' mass lies on objects with a Shapley value",
+    "exact": "is the mean correlation of its maps with the exact truth",
     "faithfulness": "of the probability is left, on average, while its strongest pixels are deleted",
 }
 Boards = dict[tuple[str, str], pd.DataFrame]

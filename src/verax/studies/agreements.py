@@ -46,7 +46,7 @@ def agreement(
     """
     columns = ["metric", "truth", "correlation", "low", "high", "methods"]
     seen = set(scores["protocol"].astype(str))
-    protocol = next((name for name in ("sound", "published") if name in seen), None)
+    protocol = next((name for name in ("sound", "published", "exact") if name in seen), None)
     if protocol is None or "faithfulness" not in seen:
         return pd.DataFrame(columns=columns)
     here = scores[~scores["method"].astype(str).isin(UNRANKED)]

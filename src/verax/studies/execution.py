@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
@@ -16,16 +17,19 @@ from verax.cases import Cases
 from verax.errors import InvalidParameter
 from verax.methods.completeness import completeness_error
 from verax.metrics.scoring import score
-from verax.networks import batches, library
+from verax.networks import batches, fits, library
 from verax.networks.certificates import certify
 from verax.networks.inference import predictions
 from verax.protocols import truth_of
 from verax.studies.plan import Subject, Unit
 from verax.studies.spec import Study
 from verax.studies.store import Result
-from verax.tasks.base import Trainable
+from verax.tasks.base import Learnable, is_regression
 
 _MOST_REFERENCES = 10_000
+
+VECTORS = 50
+"""Maps of vectors that are kept of each unit, for pictures and to compare networks."""
 
 
 @dataclass
@@ -67,13 +71,29 @@ class Bench:
         return self._loaded
 
     def settings(self, unit: Unit) -> dict[str, Any]:
-        """The parameters of a unit; ``references = "task:N"`` becomes N pictures, drawn once."""
+        """The parameters of a unit; ``references = "task:N"`` becomes N training inputs, drawn once.
+
+        ``baseline = "task"`` becomes the input that the truth of a regression task is measured from, and
+        ``segments = "task"`` the patches that its maps are compared on.
+        """
         found = dict(unit.parameters or {})
+        task = self.subject.task
+        if found.get("baseline") == "task":
+            if not is_regression(task):
+                raise InvalidParameter(
+                    f"{task.name} has no baseline of its own; name one for {unit.label!r}."
+                )
+            found["baseline"] = task.reference.to(self.device)
+        if found.get("segments") == "task":
+            if not hasattr(type(task), "segments"):
+                raise InvalidParameter(
+                    f"{task.name} has no segments of its own; name some for {unit.label!r}."
+                )
+            found["segments"] = task.segments.to(self.device)  # type: ignore[union-attr]
         count = task_references(found.get("references"))
         if count is not None:
             if count not in self._drawn:
-                task, seed = self.subject.task, self.subject.seed
-                self._drawn[count] = training_pictures(task, count, seed, self.device)
+                self._drawn[count] = training_inputs(task, count, self.subject.seed, self.device)
             found["references"] = self._drawn[count]
         return found
 
@@ -95,15 +115,20 @@ class Bench:
         methods.explain(
             model,
             cases.inputs[one],
-            predicted[one],
+            self.asked(unit, cases, predicted)[one],
             unit.method,
             truth=cases.truth[one],
             settings=settings,
         )
 
     def _certify(self) -> Result:
-        model, _, _ = self.load()
-        certificate = certify(model, self.subject.task, n=self.study.certify, seed=self.study.seed)
+        model, task = self.model(), self.subject.task
+        if is_regression(task):
+            fit = fits.certify(model, task, n=max(2, self.study.certify), seed=self.study.seed)
+            tables = {"measures": fit.measures, "elements": fit.elements}
+            return Result(tables, {}, {"certificate": fit.summary()})
+        self.load()
+        certificate = certify(model, task, n=self.study.certify, seed=self.study.seed)
         tables = {"accuracy": certificate.accuracy, "interventions": certificate.interventions}
         return Result(tables, {}, {"certificate": certificate.summary()})
 
@@ -111,6 +136,15 @@ class Bench:
     def seed(self) -> int:
         """Of methods that draw random numbers."""
         return seeding.key(self.study.seed, self.subject.task.name)
+
+    def asked(self, unit: Unit, cases: Cases, predicted: Tensor) -> Tensor:
+        """The output that a method is asked about: that of the prediction or of the label.
+
+        A task may turn it to another one, which the network speaks against.
+        """
+        found = cases.targets if unit.method and unit.method.explains == "label" else predicted
+        turned = getattr(self.subject.task, "asked", None)
+        return found if turned is None else turned(found)
 
     def attributions(self, unit: Unit, cases: Cases, asked: Tensor) -> Tensor:
         """The attributions of a unit's method for cases and the outputs that it is asked about."""
@@ -132,7 +166,7 @@ class Bench:
         model, cases, predicted = self.load()
         seed = self.seed
         settings = self.settings(unit)
-        asked = cases.targets if unit.method.explains == "label" else predicted
+        asked = self.asked(unit, cases, predicted)
 
         start = time.perf_counter()
         maps = self.attributions(unit, cases, asked)
@@ -200,8 +234,10 @@ def task_references(value: object) -> int | None:
     return int(count)
 
 
-def training_pictures(task: Trainable, count: int, seed: int, device: torch.device) -> Tensor:
-    """The first `count` pictures that a network of this task and seed is trained on: ``(N, C, H, W)``."""
+def training_inputs(task: Learnable, count: int, seed: int, device: torch.device) -> Tensor:
+    """The first `count` inputs that a network of this task and seed is trained on: ``(N, ...)``."""
+    if is_regression(task):
+        return task.drawn("train", count).chunk(0, device)[0]
     return next(batches.fresh(task, task.groups, seed, 1, count, device))[0]
 
 
@@ -211,7 +247,14 @@ def first_of_each(group: Tensor) -> Tensor:
 
 
 def thumbnails(maps: Tensor, cases: Cases) -> Tensor:
-    """One map for each bucket, channels summed, scaled to a magnitude of at most 1: ``(G, H, W)`` float16."""
+    """One map for each bucket, channels summed, scaled to a magnitude of at most 1: ``(G, H, W)`` float16.
+
+    Of vectors the first `VECTORS` maps ``(N, D)``: all cases are of one kind.
+    """
+    if maps.ndim == 2:
+        some = maps[:VECTORS].double()
+        largest = some.abs().amax(1, keepdim=True)
+        return (some / torch.where(largest > 0, largest, 1)).half().cpu().contiguous()
     chosen = maps[first_of_each(cases.group).to(maps.device)].sum(1).double()
     largest = chosen.abs().flatten(1).amax(1)[:, None, None]
     return (chosen / torch.where(largest > 0, largest, 1)).half().cpu().contiguous()
@@ -225,20 +268,24 @@ def long_table(unit: Unit, result: Result) -> pd.DataFrame:
     parts = []
     for protocol, wide in result.tables.items():
         metrics = [c for c in wide.columns if c not in ("sample", "group", "degenerate", "wrong")]
-        kept = wide.melt(["group", "sample", "degenerate"], metrics, "metric", "value").dropna(subset="value")
-        kept.insert(0, "protocol", protocol)
-        parts.append(kept)
-    table = pd.concat(parts, ignore_index=True)
+        values = wide[metrics].to_numpy(dtype=float).T
+        metric, row = np.nonzero(~np.isnan(values))
+        parts.append(
+            {
+                "protocol": np.full(len(row), protocol, dtype=object),
+                "metric": np.array(metrics, dtype=object)[metric],
+                "group": wide["group"].to_numpy()[row],
+                "sample": wide["sample"].to_numpy()[row],
+                "value": values[metric, row],
+                "degenerate": wide["degenerate"].to_numpy()[row],
+            }
+        )
     subject = unit.subject
-    for position, (name, value) in enumerate(
-        [
-            ("task", subject.task.name),
-            ("network", subject.network),
-            ("seed", subject.seed),
-            ("method", unit.label),
-        ]
-    ):
-        table.insert(position, name, value)
-    return table[
-        ["task", "network", "seed", "method", "protocol", "metric", "group", "sample", "value", "degenerate"]
-    ]
+    same = {
+        "task": subject.task.name,
+        "network": subject.network,
+        "seed": subject.seed,
+        "method": unit.label,
+    }
+    # plain arrays: pandas takes 30 ms to melt a table of any size, and a study has thousands
+    return pd.DataFrame({**same, **{name: np.concatenate([p[name] for p in parts]) for name in parts[0]}})

@@ -26,6 +26,7 @@ HEADLINES = {
     "published": "pafl",
     "sound:counterfactual": "focus-share",
     "sound:shapley": "focus-share",
+    "exact": "pearson",
     "faithfulness": "deletion",
 }
 """The metric that stands for each protocol; the first protocol that a run has leads its report."""
@@ -37,6 +38,9 @@ PAIRS = {
     "sound:shapley": ("focus-share", "avoid-share"),
 }
 """The metrics whose comparison makes success and failure, under each protocol."""
+
+SKILLED = (*PAIRS, "exact")
+"""Protocols whose ceiling is the truth, so that skill can be measured between it and the best control."""
 
 SUCCESS = 0.5
 
@@ -135,8 +139,8 @@ def leaderboard(
     Args:
         scores: the long table of a run.
         families: task -> family.
-        protocol: "sound", "published" or "faithfulness".
-        metric: default focus-share (sound), pafl (published) or deletion (faithfulness).
+        protocol: "sound", "published", "faithfulness" or "exact".
+        metric: default focus-share (sound), pafl (published), deletion (faithfulness) or pearson (exact).
         family: "simple", "complex", ..., or "all".
         seed: of the bootstrap.
 
@@ -164,7 +168,7 @@ def leaderboard(
         {"method": methods, **mean.columns("value"), **Standing.worst(buckets, higher).columns("worst")}
     )
     table = table.rename(columns={"value_low": "low", "value_high": "high"})
-    skill = mean.skill(higher) if protocol in PAIRS else None
+    skill = mean.skill(higher) if protocol in SKILLED else None
     names = ("skill", "skill_low", "skill_high")
     if skill is None:
         table[[*names]] = np.nan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,17 +16,21 @@ import torch
 from verax.errors import InvalidStudy
 from verax.methods import CONTROLS
 from verax.methods.base import METHODS, Method
-from verax.methods.controls import CONSTANT
+from verax.methods.controls import CONSTANT, controls_for
 from verax.networks import library, names
+from verax.networks.regression import SOLVED
 from verax.networks.wired import WIRED
 from verax.protocols import PROTOCOLS
 from verax.studies.spec import MethodSpec, Study
 from verax.tasks import task as find_task
-from verax.tasks.base import Trainable
+from verax.tasks.base import Learnable, is_learnable, is_regression
 
 ORACLE = "oracle"
 REFERENCES = (*CONTROLS, ORACLE)
-"""Rows that every study has: what skill is measured between."""
+"""Rows that every study has, where they mean something: what skill is measured between."""
+
+Trainer = Callable[[Learnable, str, int], None]
+"""Trains a network (task, name, seed) and keeps it in the store."""
 
 FORMAT = 1
 """Raised whenever the layout of a stored result changes."""
@@ -57,7 +61,7 @@ def content_hash(values: Mapping[str, Any]) -> str:
 class Subject:
     """A network on a task: what is explained; a wired network has no file of weights."""
 
-    task: Trainable
+    task: Learnable
     network: str
     seed: int
     weights: Path | None
@@ -129,10 +133,15 @@ def with_references(study: Study) -> list[MethodSpec]:
     return [*study.methods, *missing]
 
 
-def _seeds(study: Study, task: Trainable, network: str, store: Path) -> list[int]:
+def _single(network: str) -> bool:
+    """Whether there is only one such network: repeating it for each seed would only pretend to know more."""
+    return network == WIRED or network in SOLVED
+
+
+def _seeds(study: Study, task: Learnable, network: str, store: Path) -> list[int]:
     """The training seeds to study: those that are asked for or, with ``missing = "skip"``, stored."""
-    if network == WIRED:
-        return [0]  # there is one wired network: repeating it for each seed would only pretend to know more
+    if _single(network):
+        return [0]
     stored = [seed for seed in study.seeds if library.find(task, network, seed, store)]
     return (stored or [0]) if study.missing == "skip" else study.seeds
 
@@ -146,7 +155,7 @@ def _listed(seeds: Sequence[int]) -> str:
 def _notes(study: Study, subjects: Sequence[Subject]) -> tuple[str, ...]:
     """One sentence for each network some of whose seeds are not stored."""
     notes = []
-    for network in dict.fromkeys(s.network for s in subjects if s.network != WIRED):
+    for network in dict.fromkeys(s.network for s in subjects if not _single(s.network)):
         there = {(s.task.name, s.seed) for s in subjects if s.network == network}
         tasks = list(dict.fromkeys(s.task.name for s in subjects if s.network == network))
         gaps = sorted({seed for seed in study.seeds for name in tasks if (name, seed) not in there})
@@ -161,17 +170,43 @@ def _notes(study: Study, subjects: Sequence[Subject]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _subjects(study: Study, store: Path) -> list[Subject]:
+def _task(name: str, study: Study) -> Learnable:
+    """A task with the options of the study."""
+    usual = {"renderer": "sound", "background": "black"}
+    options = {"renderer": study.renderer, "background": study.background}
+    options = {} if options == usual else options
+    stem, mark, rest = name.partition("?")
+    if study.field:
+        if not stem.startswith("climate/"):
+            raise InvalidStudy(f"Only climate tasks can be read from a field, not {name!r}.")
+        name = f"climate/field{mark}{rest}"
+        options |= {"field": study.field} | ({"variable": study.variable} if study.variable else {})
+    elif study.variable:
+        raise InvalidStudy(f"The variable {study.variable!r} needs the field that it is read from.")
+    found = find_task(name, **options)
+    if not is_learnable(found):
+        raise InvalidStudy(f"Task {name!r} cannot be studied: no networks can be trained for it.")
+    if is_regression(found):
+        wrong = [protocol for protocol in study.protocols if protocol != "exact"]
+        if wrong:
+            raise InvalidStudy(
+                f"{found.name} has vectors, which the protocol 'exact' is for, not {wrong[0]!r}."
+            )
+        if study.identify:
+            raise InvalidStudy(f"{found.name} has no rules that could be read off maps: identify = 0.")
+    return found
+
+
+def _subjects(study: Study, store: Path, train: Trainer | None) -> list[Subject]:
     subjects = []
-    for name in study.tasks:
-        usual = {"renderer": "sound", "background": "black"}
-        options = {"renderer": study.renderer, "background": study.background}
-        found = find_task(name, **({} if options == usual else options))
-        if not isinstance(found, Trainable):
-            raise InvalidStudy(f"Task {name!r} cannot be studied: no networks can be trained for it.")
+    for task in study.tasks:
+        found = _task(task, study)
         for network in study.networks:
             network = str(names.parse(network))
             for seed in _seeds(study, found, network, store):
+                wanted = study.missing == "train" and network != WIRED
+                if wanted and train is not None and library.find(found, network, seed, store) is None:
+                    train(found, network, seed)
                 weights = None if network == WIRED else library.require(found, network, seed, store)
                 subjects.append(
                     Subject(found, network, seed, weights, library.sha256(found, network, weights))
@@ -179,13 +214,15 @@ def _subjects(study: Study, store: Path) -> list[Subject]:
     return subjects
 
 
-def compile_plan(study: Study, store: Path) -> Plan:
-    """Check every name in the study and list its units."""
+def compile_plan(study: Study, store: Path, train: Trainer | None = None) -> Plan:
+    """Check every name in the study and list its units; `train` makes networks that are missing."""
     protocols = [PROTOCOLS.canonical(name) for name in study.protocols]
     methods = with_references(study)
     chosen = [(METHODS.get(spec.name), spec) for spec in methods]
     settings = {spec.label: method.settings(spec.parameters) for method, spec in chosen}
-    subjects = _subjects(study, store)
+    study = study.model_copy(update={"protocols": protocols})
+    subjects = _subjects(study, store, train)
+    given = {spec.label for spec in study.methods}
     base = {
         "format": FORMAT,
         "code": code_digest(),
@@ -202,7 +239,10 @@ def compile_plan(study: Study, store: Path) -> Plan:
         }
         if study.certify:
             units.append(Unit(content_hash({**about, "certify": study.certify}), subject))
+        here = controls_for(1 if is_regression(subject.task) else 3)
         for method, spec in chosen:
+            if spec.label in CONTROLS and spec.label not in (*here, *given):
+                continue  # it means nothing on such inputs
             # Nobody can know whether the code of an own method without a version has changed.
             version = method.version or uuid4().hex
             values = {
@@ -213,4 +253,4 @@ def compile_plan(study: Study, store: Path) -> Plan:
             }
             units.append(Unit(content_hash(values), subject, method, spec.label, settings[spec.label]))
     noted = _notes(study, subjects)
-    return Plan(study.model_copy(update={"protocols": protocols}), tuple(subjects), tuple(units), noted)
+    return Plan(study, tuple(subjects), tuple(units), noted)

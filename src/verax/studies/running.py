@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
-import os
-import platform
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
-from safetensors.torch import save as save_tensors
-from torch import Tensor
 
 from verax import devices, progress, tasks
 from verax.errors import (
@@ -34,18 +24,19 @@ from verax.errors import (
 from verax.files import make_folder, store_folder, unless_empty, write_atomically
 from verax.methods.base import METHODS, Function, Method, method
 from verax.metrics.scoring import metric_names
+from verax.networks import library, teaching
 from verax.studies import plan as planning
-from verax.studies import readings
+from verax.studies import readings, writing
 from verax.studies import spec as specs
-from verax.studies.execution import Bench, first_of_each, long_table
+from verax.studies.execution import Bench
 from verax.studies.identification import TABLES, Identification
 from verax.studies.plan import Plan, Unit
 from verax.studies.readings import Reader
-from verax.studies.runs import CASES, IDENTIFICATION, MANIFEST, MAPS, SCORES, Run
+from verax.studies.runs import IDENTIFICATION, MANIFEST, Run
 from verax.studies.spec import Study
 from verax.studies.store import Result, Store
 from verax.tasks import Task
-from verax.version import __version__
+from verax.tasks.base import Learnable
 
 Watch = Callable[[int, int, str], None]
 
@@ -90,6 +81,8 @@ def run(
     identify: int | None = None,
     renderer: str | None = None,
     background: str | None = None,
+    field: str | Path | None = None,
+    variable: str | None = None,
     device: str = "auto",
     out: str | Path | None = None,
     store: str | Path | None = None,
@@ -110,6 +103,8 @@ def run(
         identify: pictures in each bucket from which the reasoning is read off the maps; 0 leaves it out.
         renderer: of TextBox tasks.
         background: of TextBox tasks.
+        field: a file that the fields of climate tasks are read from, in place of their own.
+        variable: of that file, where it has several.
         device: where to compute.
         out: the run folder (default: ``runs/NAME-HASH``).
         store: where finished units are kept (default: ``VERAX_STORE`` or the user's cache folder).
@@ -128,16 +123,35 @@ def run(
         identify=identify,
         renderer=renderer,
         background=background,
+        field=None if field is None else str(Path(field).expanduser()),
+        variable=variable,
     )
     where = devices.resolve(device)
     folder = store_folder(store)
-    plan = planning.compile_plan(chosen, folder)
+
+    trained: list[dict[str, Any]] = []
+
+    def train(task: Learnable, network: str, seed: int) -> None:
+        """Train a network that is missing, and keep it for this and later studies."""
+        start = time.perf_counter()
+        done = teaching.train(task, network, seed=seed, device=where, quiet=quiet)
+        library.save(done, make_folder(folder / "networks"))
+        seconds = time.perf_counter() - start
+        trained.append({"task": task.name, "network": network, "seed": seed, "seconds": seconds})
+
+    try:
+        plan = planning.compile_plan(chosen, folder, train)
+    except KeyboardInterrupt as stop:
+        message = "Interrupted: networks that are trained are kept. Run the same command to go on."
+        raise Interrupted(message) from stop
     target = Path(out).expanduser() if out else Path("runs") / f"{chosen.name}-{plan.key[:8]}"
     with unless_empty(target):
-        return _run(plan, target, Store(make_folder(folder)), where, quiet)
+        return _run(plan, target, Store(make_folder(folder)), where, quiet, trained)
 
 
-def _run(plan: Plan, target: Path, kept: Store, where: torch.device, quiet: bool) -> Run:
+def _run(
+    plan: Plan, target: Path, kept: Store, where: torch.device, quiet: bool, trained: list[dict[str, Any]]
+) -> Run:
     if target.is_dir() and any(target.iterdir()) and not _is_run(target):
         raise OutputError(f"The folder {str(target)!r} holds other things; name an empty one.")
     make_folder(target)
@@ -150,11 +164,12 @@ def _run(plan: Plan, target: Path, kept: Store, where: torch.device, quiet: bool
     facts = {
         "failures": failures,
         "notes": list(plan.notes),
+        "trained": trained,
         "reused_units": reused,
         "damaged_entries": len(kept.damaged),
         "seconds": time.perf_counter() - start,
     }
-    _write(plan, target, results, where, facts)
+    writing.write(plan, target, results, where, facts)
     for name in TABLES:
         path = target / IDENTIFICATION.format(name)
         if identified is None:
@@ -260,112 +275,3 @@ def _whole(unit: Unit, result: Result, plan: Plan) -> bool:
         table is not None and {*needed, *metric_names(protocol)} <= set(table.columns)
         for protocol, table in zip(plan.study.protocols, tables, strict=True)
     )
-
-
-def _write(
-    plan: Plan, target: Path, results: dict[str, Result], device: torch.device, facts: dict[str, Any]
-) -> None:
-    scored = [unit for unit in plan.units if unit.method is not None and unit.key in results]
-    if not scored:
-        raise MethodFailed(
-            "No method gave a result: " + "; ".join(f["reason"] for f in facts["failures"][:3])
-        )
-    table = pd.concat([long_table(unit, results[unit.key]) for unit in scored], ignore_index=True)
-    for column in ("task", "network", "method", "protocol", "metric"):
-        table[column] = table[column].astype("category")
-    buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_pandas(table, preserve_index=False), buffer, compression="zstd")
-    write_atomically(target / SCORES, buffer.getvalue())
-    write_atomically(target / MAPS, save_tensors({_name(u): results[u.key].maps["maps"] for u in scored}))
-    write_atomically(target / CASES, save_tensors(_pictured(plan)))
-    text = json.dumps({**_manifest(plan, results, device), **facts}, indent=2, default=repr)
-    write_atomically(target / MANIFEST, (text + "\n").encode())
-
-
-def _name(unit: Unit) -> str:
-    subject = unit.subject
-    return f"{subject.task.name}|{subject.network}|{subject.seed}|{unit.label}"
-
-
-def _pictured(plan: Plan) -> dict[str, Tensor]:
-    """The case behind each kept map."""
-    tensors: dict[str, Tensor] = {}
-    for task in {subject.task.name: subject.task for subject in plan.subjects}.values():
-        cases = task.cases(n=1, seed=plan.study.seed)
-        cases = cases[first_of_each(cases.group)]
-        tensors[f"{task.name}|inputs"] = (cases.inputs * 255).round().to(torch.uint8).contiguous()
-        tensors[f"{task.name}|focus"] = cases.truth.focus.contiguous()
-        tensors[f"{task.name}|avoid"] = cases.truth.avoid.contiguous()
-        tensors[f"{task.name}|group"] = cases.group.contiguous()
-        tensors[f"{task.name}|ids"] = cases.ids.contiguous()
-    return tensors
-
-
-def _manifest(plan: Plan, results: dict[str, Result], device: torch.device) -> dict[str, Any]:
-    packages = ("torch", "numpy", "pandas", "pyarrow", "safetensors", "scipy", "matplotlib")
-    seen = {subject.task.name: subject.task for subject in plan.subjects}
-    return {
-        "study": plan.study.model_dump(),
-        "plan": plan.key,
-        "code": planning.code_digest(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {
-            "verax": __version__,
-            "python": platform.python_version(),
-            **{name: metadata.version(name) for name in packages},
-        },
-        "hardware": {
-            "device": devices.describe(device),
-            "machine": platform.machine(),
-            "system": platform.system(),
-            "cores": os.cpu_count(),
-            "threads": torch.get_num_threads(),
-        },
-        "tasks": [
-            {
-                "name": task.name,
-                "family": task.family,
-                "reasoning": str(task.reasoning),
-                "renderer": task.renderer.name,
-                "background": task.background.fingerprint,
-                "groups": {str(g): task.describe(g) for g in task.groups},
-            }
-            for task in seen.values()
-        ],
-        "networks": [
-            {"task": s.task.name, "network": s.network, "seed": s.seed, "sha256": s.sha256}
-            for s in plan.subjects
-        ],
-        "methods": [
-            {
-                "label": u.label,
-                "name": u.method.name,
-                "family": u.method.family,
-                "total": u.method.total,
-                "slack": u.method.slack,
-                "parameters": dict(u.parameters or {}),
-            }
-            for u in plan.units
-            if u.method is not None and u.subject is plan.subjects[0]
-        ],
-        "certificates": [
-            {"network": u.subject.network, "seed": u.subject.seed, **results[u.key].info["certificate"]}
-            for u in plan.units
-            if u.method is None and u.key in results
-        ],
-        "units": [
-            {
-                "name": u.name,
-                "key": u.key,
-                "method": u.label,
-                "task": u.subject.task.name,
-                **_facts(results[u.key]),
-            }
-            for u in plan.units
-            if u.key in results
-        ],
-    }
-
-
-def _facts(result: Result) -> dict[str, Any]:
-    return {name: value for name, value in result.info.items() if name != "certificate"}

@@ -25,6 +25,7 @@ SCORES, MANIFEST, MAPS, CASES, REPORT = (
     "report.html",
 )
 IDENTIFICATION = "identification-{}.csv"
+CONSISTENCY = "consistency.csv"
 
 
 class Run:
@@ -84,6 +85,12 @@ class Run:
         part.__dict__["scores"] = self.scores[self.scores["network"].astype(str).isin(chosen)]
         return part
 
+    @property
+    def main(self) -> str:
+        """The protocol that leads: the first of `leaderboards.HEADLINES` that the run has."""
+        seen = set(self.scores["protocol"].astype(str))
+        return next(name for name in leaderboards.HEADLINES if name in seen)
+
     def leaderboard(
         self, protocol: str = "sound", metric: str | None = None, family: str = leaderboards.ALL
     ) -> pd.DataFrame:
@@ -134,17 +141,30 @@ class Run:
         except (OSError, ValueError) as error:
             raise MissingFile(f"The identification of {str(self.folder)!r} cannot be read.") from error
 
+    def consistency(self) -> pd.DataFrame | None:
+        """How alike the maps of networks trained alike are, where vectors and several trainings were studied.
+
+        See `verax.studies.consistency`.
+        """
+        path = self.folder / CONSISTENCY
+        if not path.is_file():
+            return None
+        try:
+            return pd.read_csv(path)
+        except (OSError, ValueError) as error:
+            raise MissingFile(f"The consistency of {str(self.folder)!r} cannot be read.") from error
+
     @property
     def failures(self) -> list[dict[str, str]]:
         """What could not be computed, and why: unit, method, reason."""
         return list(self.manifest["failures"])
 
     def maps(self) -> dict[str, Tensor]:
-        """``task|network|seed|method`` -> one scaled map for each bucket ``(G, H, W)``."""
+        """``task|network|seed|method`` -> one scaled map for each bucket ``(G, H, W)``; of vectors, a few."""
         return read_tensors(self.folder / MAPS)
 
     def cases(self) -> dict[str, Tensor]:
-        """The case behind each map: ``task|inputs``, and likewise focus, avoid, group and ids."""
+        """The case behind each map: ``task|inputs``, likewise group, ids and focus and avoid, or values."""
         return read_tensors(self.folder / CASES)
 
     def report(self) -> Path:

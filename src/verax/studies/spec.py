@@ -50,7 +50,7 @@ class Study(BaseModel):
         networks: names of networks.
         seeds: training seeds of the networks.
         methods: names, or tables with ``name``, an optional ``label`` and the method's parameters.
-        protocols: "sound", "published", "faithfulness" or several of them.
+        protocols: "sound", "published", "faithfulness" or several of them; "exact" for tasks with vectors.
         samples: cases in each bucket.
         seed: of the cases and of methods that draw random numbers.
         certify: scenes in each bucket for the certificates; 0 leaves them out.
@@ -58,8 +58,11 @@ class Study(BaseModel):
             leaves it out.
         renderer: of TextBox tasks.
         background: of TextBox tasks.
-        missing: "stop" where a network is not stored, or "skip" to go on with the seeds that are; where none
-            of them is, the shipped seed 0 stands in. The run says so, and how to train the others.
+        field: a file that the fields of climate tasks are read from, in place of their own.
+        variable: of that file, where it has several.
+        missing: "stop" where a network is not stored, "train" to train it and keep it in the store, or "skip"
+            to go on with the seeds that are; where none of them is, the shipped seed 0 stands in. The run
+            says so, and how to train the others.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -77,7 +80,9 @@ class Study(BaseModel):
     identify: Annotated[int, Field(ge=0, le=100_000, strict=True)] = 0
     renderer: str = "sound"
     background: str = "black"
-    missing: Literal["stop", "skip"] = "stop"
+    field: str = ""
+    variable: str = ""
+    missing: Literal["stop", "skip", "train"] = "stop"
 
     @model_validator(mode="after")
     def _unique(self) -> Study:

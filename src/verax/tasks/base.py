@@ -12,6 +12,7 @@ from verax.seeding import Streams
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+    from typing_extensions import TypeIs
 
     from verax.tasks.textbox.backgrounds import Background
 
@@ -150,3 +151,82 @@ class Trainable(Task, Protocol):
     def retell(self, cases: Cases, truth: str) -> Cases:
         """The same cases with another truth about them."""
         ...
+
+
+class Draws(Protocol):
+    """Samples that are drawn in chunks, the same ones whenever they are asked for."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        ...
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks they make."""
+        ...
+
+    def chunk(self, index: int, device: str | torch.device = "cpu") -> tuple[Tensor, Tensor]:
+        """Inputs ``(N, D)`` and outputs ``(N,)`` of one chunk."""
+        ...
+
+
+class Known(Protocol):
+    """A function whose parts are known."""
+
+    def values(self, x: Tensor) -> Tensor:
+        """``(N, D)``; what each element contributes."""
+        ...
+
+    def slope(self, x: Tensor) -> Tensor:
+        """``(N, D)``; the derivative."""
+        ...
+
+
+class Regression(Task, Protocol):
+    """A task with one number as its output, a known sum of functions of single input elements."""
+
+    @property
+    def reasoning(self) -> object:
+        """What decides the output; its text names it in records."""
+        ...
+
+    @property
+    def features(self) -> int:
+        """How many elements an input has."""
+        ...
+
+    @property
+    def function(self) -> Known:
+        """What networks learn."""
+        ...
+
+    @property
+    def reference(self) -> Tensor:
+        """``(D,)``; the input that attributions are measured from."""
+        ...
+
+    def drawn(self, purpose: str = "train", count: int | None = None, seed: int = 0) -> Draws:
+        """Samples for one of the purposes "train" and "test", which never share one."""
+        ...
+
+    def curriculum(self) -> Mapping[str, Any]:
+        """Everything that networks trained on it depend on, for hashing."""
+        ...
+
+    def retell(self, cases: Cases, truth: str) -> Cases:
+        """The same cases with another truth about them."""
+        ...
+
+
+Learnable = Trainable | Regression
+"""Tasks that networks can be trained for."""
+
+
+def is_regression(task: object) -> TypeIs[Regression]:
+    """Whether a task is a `Regression`; asked of its class, since its properties may have to read files."""
+    return all(hasattr(type(task), name) for name in ("drawn", "curriculum", "function"))
+
+
+def is_learnable(task: object) -> TypeIs[Learnable]:
+    """Whether networks can be trained for a task."""
+    return is_regression(task) or isinstance(task, Trainable)

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from verax.errors import InvalidParameter
-from verax.tasks.base import Groups, Task, Trainable
+from verax.tasks.base import Groups, Task
 
 _GROUP_STRIDE = 10**9  # ids are group * stride + index, so that they can be read by eye
 _MAX_CASES = 10**6
+
+
+class Bucketed(Protocol):
+    """A task that knows its buckets."""
+
+    def check_groups(self, group: Groups) -> tuple[int, ...]:
+        """The buckets meant by `group`, checked to have a label."""
+        ...
 
 
 def buckets(task: Task, group: Groups) -> tuple[int, ...]:
@@ -28,7 +37,7 @@ def buckets(task: Task, group: Groups) -> tuple[int, ...]:
 
 
 def numbered(
-    task: Trainable, group: Groups, n: int, seed: int, start: int, device: str | torch.device
+    task: Bucketed, group: Groups, n: int, seed: int, start: int, device: str | torch.device
 ) -> tuple[Tensor, Tensor, int]:
     """Buckets and ids of `n` cases of each bucket in `group` from number `start` on, and the seed."""
     for word, value, low in (("n", n, 1), ("start", start, 0)):

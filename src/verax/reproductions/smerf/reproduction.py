@@ -24,8 +24,9 @@ from verax.reproductions.smerf import page, study
 from verax.reproductions.smerf.evidence import Evidence, kind
 from verax.reproductions.smerf.figures import tables
 from verax.reproductions.smerf.figures.catalogue import CATALOGUE, Entry
-from verax.reproductions.smerf.paper_methods import SHORT
+from verax.reproductions.smerf.paper_methods import SHORT, short
 from verax.reproductions.smerf.study import Gathered, Options
+from verax.reproductions.workers import Crew
 from verax.version import __version__
 
 _TEMPLATE = Path(__file__).parent / "index.html.jinja"
@@ -67,28 +68,35 @@ class Shown:
     picture: str
 
 
-def draw(evidence: Evidence, out: Path, quiet: bool = False) -> list[Shown]:
+def _drawn(evidence: Evidence, place: int) -> tuple[str, bytes, bytes]:
+    """The note, the SVG and the PNG of an entry of the catalogue."""
+    entry = CATALOGUE[place]
+    assert entry.draw is not None
+    figure = entry.draw(evidence)
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # laid out once, not again for every format
+    return entry.note(evidence) if entry.note is not None else "", svg(figure), png(figure, 130)
+
+
+def draw(evidence: Evidence, out: Path, crew: Crew, quiet: bool = False) -> list[Shown]:
     """Draw every figure that the evidence suffices for, as SVG and PNG under ``figures/``."""
-    shown = []
+    missing = {entry.number: entry.lacking(evidence) for entry in CATALOGUE}
+    places = [place for place, entry in enumerate(CATALOGUE) if not missing[entry.number]]
+    shown = {
+        entry.number: Shown(entry, "", missing[entry.number], "")
+        for entry in CATALOGUE
+        if missing[entry.number]
+    }
     with progress.bar(hidden=quiet) as bar:
-        row = bar.add_task("drawing", total=len(CATALOGUE))
-        for entry in CATALOGUE:
-            bar.update(row, description=f"drawing figure {entry.number}")
-            missing = entry.lacking(evidence)
-            note, picture = "", ""
-            if not missing:
-                assert entry.draw is not None
-                figure = entry.draw(evidence)
-                figure.draw_without_rendering()
-                figure.set_layout_engine("none")  # laid out once, not again for every format
-                vector = svg(figure)
-                write_atomically(out / "figures" / f"{entry.file}.svg", vector)
-                write_atomically(out / "figures" / f"{entry.file}.png", png(figure, 130))
-                picture = "data:image/svg+xml;base64," + base64.b64encode(vector).decode()
-                note = entry.note(evidence) if entry.note is not None else ""
-            shown.append(Shown(entry, note, missing, picture))
-            bar.advance(row)
-    return shown
+        row = bar.add_task("drawing", total=len(places))
+        for place, (note, vector, pixels) in crew.over(_drawn, evidence, places):
+            entry = CATALOGUE[place]
+            write_atomically(out / "figures" / f"{entry.file}.svg", vector)
+            write_atomically(out / "figures" / f"{entry.file}.png", pixels)
+            picture = "data:image/svg+xml;base64," + base64.b64encode(vector).decode()
+            shown[entry.number] = Shown(entry, note, "", picture)
+            bar.update(row, description=f"drawing figure {entry.number}", advance=1)
+    return [shown[entry.number] for entry in CATALOGUE]
 
 
 def write_tables(evidence: Evidence, out: Path, samples: int) -> dict[str, pd.DataFrame]:
@@ -134,9 +142,20 @@ def claims_page(gathered: Gathered, options: Options, out: Path) -> list[str]:
         pd.concat(black, ignore_index=True),
         backgrounds=others,
         certificates=certificates,
+        identifiability=identifiability(gathered),
         renderer=options.renderer,
     )
     return [str(name) for name in found]
+
+
+def identifiability(gathered: Gathered) -> dict[str, tuple[float, float, float, float]]:
+    """Method -> how often its maps name the right reasoning, the interval, and chance."""
+    found = [run.identification() for run in gathered.runs]
+    rows = [row for read in found if read is not None for row in read.accuracy.to_dict("records")]
+    return {
+        short(row["method"]): (row["image"], row["image_low"], row["image_high"], row["chance"])
+        for row in rows
+    }
 
 
 def _named(scores: pd.DataFrame) -> pd.DataFrame:
@@ -186,12 +205,14 @@ def reproduce(options: Options, out: Path) -> tuple[Path, Phases]:
     study.check_output(out)
     make_folder(out / "runs")
     phases = Phases()
-    with phases.phase("training"):
-        study.train_missing(options)
-    with phases.phase("explaining and scoring"):
-        gathered = study.gather(options, out)
-    with phases.phase("drawing"):
-        shown = draw(gathered.evidence, out, options.quiet)
+    with Crew(options.workers, __name__) as crew:
+        with phases.phase("training"):
+            study.train_missing(options)
+        with phases.phase("explaining and scoring"):
+            gathered = study.gather(options, out)
+        with phases.phase("drawing"):
+            shown = draw(gathered.evidence, out, crew, options.quiet)
+    with phases.phase("tables"):
         found = write_tables(gathered.evidence, out, options.samples)
         write_scores(gathered, out)
     with phases.phase("claims and page"):

@@ -18,6 +18,7 @@ from verax.networks import library, training
 from verax.networks.certificates import wilson
 from verax.networks.inference import predictions
 from verax.protocols import published
+from verax.reproductions import workers
 from verax.reproductions.smerf.evidence import Evidence, Series, View, kind, role
 from verax.reproductions.smerf.figures import toys
 from verax.reproductions.smerf.paper_methods import TASKS, entries, sound_entries
@@ -31,6 +32,9 @@ from verax.tasks.textbox import TextBox
 CURVE = ("textbox/complex-cr1", 9, "integrated-gradients@published")
 """Figure 15: integrated gradients on pictures of CR1 that hold B and Box1."""
 
+IDENTIFIED = 20
+"""Pictures in each bucket from which the reasoning is read off the maps."""
+
 PLAIN = "cnn@published"
 QUICK = "cnn4"
 """The network that is shipped for every setting, so that nothing has to be trained."""
@@ -43,9 +47,10 @@ class Options:
     Attributes:
         networks: names as studies give them; the first plain one is on every background.
         backgrounds: names; all but black are run with the plain network only.
-        seeds: training seeds.
+        seeds: training seeds of the plain network on black; all else has the first of them.
         samples: pictures in each bucket under the published protocol; the paper has 20.
         references: training pictures behind Deep SHAP; the paper has 1000.
+        deep_references: the same for architectures that are many times as large as the paper's CNN.
         sound_samples: pictures in each bucket under the sound protocol; 0 leaves it out.
         sound_references: the same for the sound protocol.
         certify: scenes in each bucket for the certificates.
@@ -54,6 +59,8 @@ class Options:
         device: where to compute.
         store: where finished work is kept.
         quiet: no progress bars.
+        workers: how many networks train at once on a GPU, and processes that draw; a script that asks for
+            more than one needs the guard ``if __name__ == "__main__"``.
     """
 
     networks: Sequence[str] = (PLAIN,)
@@ -61,6 +68,7 @@ class Options:
     seeds: Sequence[int] = (0,)
     samples: int = 20
     references: int = 1000
+    deep_references: int = 100
     sound_samples: int = 100
     sound_references: int = 100
     certify: int = 50
@@ -69,11 +77,13 @@ class Options:
     device: str = "auto"
     store: Path | None = None
     quiet: bool = False
+    workers: int = 1
 
     def __post_init__(self) -> None:
         if not self.networks or not self.backgrounds or not self.seeds:
             raise InvalidParameter("A reproduction needs at least one network, one background and one seed.")
-        limits = {"samples": 1, "references": 1, "sound_references": 1, "sound_samples": 0, "tested": 1}
+        counts = ("samples", "references", "deep_references", "sound_references", "tested", "workers")
+        limits = {**dict.fromkeys(counts, 1), "sound_samples": 0}
         for name, low in limits.items():
             if getattr(self, name) < low:
                 raise InvalidParameter(f"{name} must be at least {low}, not {getattr(self, name)}.")
@@ -85,6 +95,15 @@ class Options:
         usual = [name for name in self.backgrounds if kind(name) == "black"]
         others = [name for name in self.backgrounds if kind(name) != "black"]
         return [(n, b) for b in usual for n in self.networks] + [(plain, b) for b in others]
+
+    def seeds_of(self, network: str, background: str) -> Sequence[int]:
+        """The training seeds of a network on a background."""
+        return self.seeds if role(network) == "plain" and kind(background) == "black" else self.seeds[:1]
+
+    def references_of(self, network: str) -> int:
+        """The references behind Deep SHAP for a network."""
+        usual = role(network) in ("plain", "robust")
+        return self.references if usual else min(self.references, self.deep_references)
 
 
 def world(name: str, background: str, renderer: str) -> TextBox:
@@ -101,7 +120,7 @@ def missing(options: Options) -> list[tuple[TextBox, str, int]]:
     wanted = [
         (world(task, background, options.renderer), network, seed)
         for network, background in options.pairs
-        for seed in options.seeds
+        for seed in options.seeds_of(network, background)
         for task in TASKS
     ]
     return [entry for entry in wanted if library.find(*entry, store) is None]
@@ -110,11 +129,29 @@ def missing(options: Options) -> list[tuple[TextBox, str, int]]:
 def train_missing(options: Options) -> int:
     """Train what is missing and keep it in the store; gives how many networks that were."""
     todo = missing(options)
+    if options.workers > 1 and len(todo) > 1 and devices.resolve(options.device).type == "cuda":
+        # robust networks start from the plain ones
+        for wave in (False, True):
+            _train_side_by_side(options, [e for e in todo if (role(e[1]) == "robust") is wave])
     where = store_folder(options.store) / "networks"
-    for task, network, seed in todo:
+    for task, network, seed in missing(options):
         done = training.train(task, network, seed=seed, device=options.device, quiet=options.quiet)
         library.save(done, where)
     return len(todo)
+
+
+def _train_side_by_side(options: Options, todo: Sequence[tuple[TextBox, str, int]]) -> None:
+    """Train in commands of their own; one that fails is left to be tried again where its error is seen."""
+    where = str(store_folder(options.store) / "networks")
+    shared = ["--device", options.device, "--renderer", options.renderer, "--out", where]
+    lines = [
+        ["train", t.name, "--network", n, "--seed", str(s), "--background", t.background.spec, *shared]
+        for t, n, s in todo
+    ]
+    with progress.bar(hidden=options.quiet) as bar:
+        row = bar.add_task("training", total=len(lines))
+        for _ in workers.commands(lines, options.workers, store_folder(options.store)):
+            bar.advance(row)
 
 
 def run_study(options: Options, network: str, background: str, folder: Path, sound: bool = False) -> Run:
@@ -123,10 +160,13 @@ def run_study(options: Options, network: str, background: str, folder: Path, sou
         "name": "smerf-sound-side" if sound else "smerf",
         "tasks": list(TASKS),
         "networks": [network],
-        "seeds": list(options.seeds),
-        "methods": sound_entries(options.sound_references) if sound else entries(options.references),
+        "seeds": list(options.seeds_of(network, background)),
+        "methods": sound_entries(options.sound_references)
+        if sound
+        else entries(options.references_of(network)),
         "protocols": ["sound"] if sound else ["published"],
         "samples": options.sound_samples if sound else options.samples,
+        "identify": min(IDENTIFIED, options.sound_samples) if sound else 0,
         "certify": 0 if sound else options.certify,
         "renderer": options.renderer,
         "background": background,

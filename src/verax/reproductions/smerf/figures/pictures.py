@@ -146,10 +146,10 @@ def samples(views: Sequence[View]) -> Figure:
                 _frames(axes, view.cases, place)
                 label, said = int(view.cases.targets[place]), int(view.predictions[place])
                 colour = INK if label == said else BAD
-                axes.set_title(f"label {label}, predicted {said}", fontsize=6.5, color=colour, pad=2)
+                axes.set_title(f"{label}, said {said}", fontsize=6.5, color=colour, pad=2)
         for row, group in enumerate(groups):
             grid[row, 0].set_ylabel(str(group), rotation=0, ha="right", va="center", fontsize=9, labelpad=6)
-        figure.supylabel("bucket", fontsize=9, x=0.01)
+        figure.supylabel("bucket; above each picture its label and what the network said", fontsize=9, x=0.01)
         _boxes_legend(figure)
     return figure
 

@@ -1,0 +1,28 @@
+"""Networks before training."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from verax import seeding
+from verax.networks import NETWORKS
+
+
+def initialise(
+    name: str, classes: int, seed: int, attempt: int = 0, *, features: int | None = None
+) -> nn.Module:
+    """A fresh network whose first weights depend on `seed` (and on the number of the try) alone.
+
+    Args:
+        name: the architecture.
+        classes: how many outputs it has.
+        seed: of the weights.
+        attempt: number of the try.
+        features: how many elements an input has, for networks that take vectors.
+    """
+    labels = (name, classes, seed) if attempt == 0 else (name, classes, seed, attempt)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seeding.key("initialise", *labels) & 0x7FFFFFFFFFFFFFFF)
+        make = NETWORKS.get(name)
+        return make(classes) if features is None else make(classes, features)

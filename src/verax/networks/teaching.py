@@ -1,0 +1,73 @@
+"""Train and certify, whatever kind of task it is: `verax.train` and `verax.certify`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from verax.networks import certificates, fits, regression, training
+from verax.networks.certificates import Certificate
+from verax.networks.fits import Fit
+from verax.networks.recipes import Recipe
+from verax.networks.regression import Fitted, Schedule
+from verax.networks.training import Trained
+from verax.tasks import task as find_task
+from verax.tasks.base import Learnable, Task, is_regression
+
+
+def train(
+    task: Learnable,
+    network: str | None = None,
+    *,
+    seed: int = 0,
+    recipe: str | Recipe | Schedule | None = None,
+    device: str | torch.device = "auto",
+    quiet: bool = False,
+    **options: Any,
+) -> Trained | Fitted:
+    """Train `network` on `task`; ``.save()`` keeps the result for studies.
+
+    Args:
+        task: where the samples come from.
+        network: an architecture's name, or ``ARCHITECTURE@RECIPE`` (default: cnn4 for pictures, mlp for
+            regression).
+        seed: decides the first weights and the order of samples.
+        recipe: the recipe, where the name has none: "fast" (default), "published" and, for pictures,
+            "published-script", "robust" and "robust-EPS"; or a `Recipe`, for regression a `Schedule`.
+        device: where to compute.
+        quiet: no progress bar.
+        **options: what only `verax.networks.training.train` knows (groups, early_stop), and watch.
+    """
+    common: dict[str, Any] = {"seed": seed, "recipe": recipe, "device": device, "quiet": quiet, **options}
+    if is_regression(task):
+        return regression.train(task, network or "mlp", **common)
+    return training.train(task, network or "cnn4", **common)
+
+
+def certify(
+    model: nn.Module,
+    task: Task | str,
+    *,
+    n: int = 200,
+    seed: int = 0,
+    watch: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> Certificate | Fit:
+    """Test whether `model` follows the reasoning of `task`, or how far it is the function of a regression.
+
+    Args:
+        model: gives ``(samples, outputs)``.
+        task: a task or its name.
+        n: fresh scenes in each bucket, or held-out samples.
+        seed: of those; they are separate from training and from `Task.cases`.
+        watch: called with what is done and how much there is, for progress bars.
+        **options: thresholds and batch_size of `verax.networks.certificates.certify`, or limits of
+            `verax.networks.fits.certify`.
+    """
+    found = find_task(task)
+    if is_regression(found):
+        return fits.certify(model, found, n=n, seed=seed, watch=watch, **options)
+    return certificates.certify(model, found, n=n, seed=seed, watch=watch, **options)

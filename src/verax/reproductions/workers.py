@@ -1,0 +1,85 @@
+"""Work side by side: networks trained in commands of their own, figures drawn in processes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from multiprocessing import get_context
+from multiprocessing.pool import Pool
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def commands(lines: Sequence[Sequence[str]], workers: int, store: Path) -> Iterator[str]:
+    """Run ``verax ...`` commands, a few at a time; gives the last words of each that is done.
+
+    Training a small network leaves most of a GPU idle, so that several train in hardly more time than one.
+    """
+    env = {**os.environ, "VERAX_STORE": str(store)}
+
+    def one(line: Sequence[str]) -> str:
+        done = subprocess.run([sys.executable, "-m", "verax", *line], env=env, capture_output=True, text=True)
+        words = (done.stderr if done.returncode else done.stdout).strip().splitlines()
+        return words[-1] if words else ""
+
+    with ThreadPoolExecutor(workers) as pool:
+        yield from pool.map(one, lines)
+
+
+def _prepare(module: str) -> None:
+    """Imports take seconds; a worker does them while there is nothing else to do."""
+    import torch
+
+    torch.set_num_threads(1)  # the workers share the cores
+    importlib.import_module(module)
+
+
+def _each(job: tuple[Callable[[Any, T], R], Any, Sequence[T]]) -> list[R]:
+    function, value, items = job
+    return [function(value, item) for item in items]
+
+
+class Crew(AbstractContextManager["Crew"]):
+    """Processes that are started early, and wait; one worker is this process itself.
+
+    Args:
+        workers: how many.
+        module: what they import before they are needed.
+    """
+
+    def __init__(self, workers: int, module: str) -> None:
+        self.workers = workers
+        self._pool: Pool | None = None
+        if workers > 1:
+            self._pool = get_context("spawn").Pool(workers, _prepare, (module,))
+
+    def over(self, function: Callable[[Any, T], R], value: Any, items: Sequence[T]) -> Iterator[tuple[T, R]]:
+        """``function(value, item)`` for every item as each is done; `value` travels once to each process."""
+        if self._pool is None:
+            yield from ((item, function(value, item)) for item in items)
+            return
+        # neighbours often cost the same, so each worker gets every n-th
+        parts = [part for k in range(self.workers) if (part := items[k :: self.workers])]
+        for part, made in zip(
+            parts, self._pool.imap(_each, [(function, value, part) for part in parts]), strict=True
+        ):
+            yield from zip(part, made, strict=True)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._pool is not None:
+            self._pool.terminate()
+            self._pool.join()

@@ -1,0 +1,178 @@
+"""Fields of one's own: NetCDF by way of xarray, NPZ and NPY without it."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from verax.errors import InvalidInput, InvalidParameter, MissingFile, UnknownName, suggestion
+from verax.tasks.climate import netcdf
+from verax.tasks.climate import preprocessing as steps
+from verax.tasks.climate.fields import MOST_CELLS, Field
+from verax.tasks.climate.grid import Grid, listing
+from verax.tasks.climate.series import Series
+
+MATRICES = ("covariance", "correlation")
+CONSTANT = ("refuse", "drop")
+_MONTHS = ("months", "month", "year_month")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a file becomes a field.
+
+    Attributes:
+        variable: which one, where a file has several.
+        coarsen: every how many rows and columns there is a point.
+        by: ``points`` or ``means``.
+        share: under ``means``, more than this share of a block is ocean.
+        monthly: calendar-month anomalies without trend (True) or plain samples (False); by default whatever
+            the time axis says.
+        shrinkage: weight of the identity matrix in the correlations; by default 0, or more where they are
+            singular.
+        constant: ``refuse`` or ``drop`` cells that never change.
+    """
+
+    variable: str | None = None
+    coarsen: int = 1
+    by: str = "points"
+    share: float = 0.5
+    monthly: bool | None = None
+    shrinkage: float | None = None
+    constant: str = "refuse"
+
+    def __post_init__(self) -> None:
+        for word, value, known in (("by", self.by, steps.COARSENINGS), ("constant", self.constant, CONSTANT)):
+            if value not in known:
+                raise InvalidParameter(f"The option {word!r} is {' or '.join(known)}, not {value!r}.")
+        steps.check_step(self.coarsen)
+        if self.monthly not in (None, True, False):
+            raise InvalidParameter(f"The option 'monthly' is true or false, not {self.monthly!r}.")
+
+
+def field(source: Any, reading: Reading | None = None) -> Field:
+    """The field of a file (``.nc``, ``.npz``, ``.npy``) or of an xarray Dataset or DataArray.
+
+    An NPZ file holds a series ``(time, rows, columns)``, and may hold ``lat``, ``lon`` and ``months``; or it
+    holds a matrix ``covariance`` or ``correlation`` of the cells of a ``mask``. An NPY file holds a series,
+    or samples ``(samples, cells)``. Land is NaN.
+    """
+    reading = reading or Reading()
+    if netcdf.is_xarray(source):
+        return _from_series(netcdf.from_xarray(source, reading.variable, reading.monthly), reading)
+    path = Path(source).expanduser()
+    if not path.is_file():
+        raise MissingFile(f"There is no file {str(path)!r}.")
+    if path.suffix not in (".npy", ".npz"):
+        # every tenth point of a large file is read alone, not after the rest
+        points = reading.coarsen if reading.by == "points" and reading.coarsen > 1 else 1
+        series = netcdf.read(path, reading.variable, reading.monthly, points)
+        return _from_series(series, replace(reading, coarsen=1) if points > 1 else reading)
+    arrays = _arrays(path)
+    matrix = next((name for name in MATRICES if name in arrays), None)
+    if matrix is not None and reading.variable in (None, matrix):
+        return _from_matrix(path, arrays[matrix], arrays, reading)
+    return _from_series(_raw(path, arrays, reading), reading)
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            return {path.stem: found}
+        with found:
+            return {name: found[name] for name in found}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise MissingFile(
+            f"The file {str(path)!r} is damaged or not an NPY or NPZ file of numbers."
+        ) from error
+
+
+def _raw(path: Path, arrays: dict[str, NDArray[Any]], reading: Reading) -> Series:
+    about = {name: arrays[name] for name in ("lat", "lon", *_MONTHS) if name in arrays}
+    name = reading.variable
+    if name is None and path.suffix == ".npy":
+        name = path.stem
+    series = {key: array for key, array in arrays.items() if key not in about and array.ndim > 1}
+    if name is None and len(series) == 1:
+        name = next(iter(series))
+    if name is None:
+        raise InvalidParameter(f"Say which variable of {path.name} is meant: {', '.join(arrays)}.")
+    if name not in arrays:
+        raise UnknownName(f"The file {path.name} has no variable {name!r}{suggestion(name, arrays)}")
+    values, what = arrays[name], f"The variable {name!r} of {path.name}"
+    if values.dtype.kind not in "fiu":
+        raise InvalidInput(f"{what} does not hold numbers.")
+    flat = values.ndim == 2 and "lat" not in about
+    if flat:
+        values = values[:, None, :]  # samples of cells: a grid of one row
+    if values.ndim != 3:
+        raise InvalidInput(f"{what} has the shape {values.shape} and no time axis before rows and columns.")
+    months = next((about[key] for key in _MONTHS if key in about), None)
+    if months is not None:
+        months = months[:, 1] if months.ndim == 2 and months.shape[1] == 2 else months
+        if months.shape != values.shape[:1]:
+            raise InvalidInput(f"{what} has {len(values)} times, but {len(months)} months are given.")
+    return Series(name, path.name, values.astype(np.float64), about.get("lat"), about.get("lon"), months)
+
+
+def _from_matrix(
+    path: Path, matrix: NDArray[Any], arrays: dict[str, NDArray[Any]], reading: Reading
+) -> Field:
+    """A field whose matrix somebody has estimated already."""
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.dtype.kind not in "fiu":
+        raise InvalidInput(f"The matrix in {path.name} is not square but {matrix.shape}.")
+    mask = np.nan_to_num(arrays.get("mask", np.ones((1, len(matrix))))) > 0.5
+    if mask.ndim == 3 and mask.shape[2] == 1:
+        mask = mask[:, :, 0]
+    if mask.ndim != 2 or int(mask.sum()) != len(matrix):
+        raise InvalidInput(
+            f"The mask in {path.name} has {int(mask.sum())} ocean cells, its matrix {len(matrix)}."
+        )
+    placed = "lat" in arrays and "lon" in arrays
+    grid = Grid.of(arrays["lat"], arrays["lon"], mask) if placed else Grid.numbered(mask)
+    return Field.of(path.stem, grid, torch.from_numpy(matrix.astype(np.float64)), reading.shrinkage)
+
+
+def _from_series(raw: Series, reading: Reading) -> Field:
+    """Coarsen, remove land, make anomalies and estimate the correlations."""
+    raw = raw.coarser(reading.coarsen, reading.by, reading.share)
+    values = raw.values
+    steps.check_values(values, raw.what)
+    finite = np.isfinite(values)
+    ocean, some = np.asarray(finite.all(0)), np.asarray(finite.any(0))
+    if not some.any():
+        raise InvalidInput(f"{raw.what} is all land: every value of every cell is missing.")
+    if not ocean.any():
+        raise InvalidInput(f"{raw.what} has no cell without missing values.")
+    months = raw.calendar(reading.monthly)
+    how = "Cells were standardised as plain samples."
+    notes = [how if months is None else "Calendar-month means and linear trends were removed."]
+    if (some & ~ocean).any():
+        notes.append(f"{int((some & ~ocean).sum())} cells that miss some values were left out.")
+    cells, flat = steps.prepare(values[:, ocean], months)
+    if flat.any():
+        grid = raw.grid(ocean)
+        places = f"{int(flat.sum())} constant cells ({listing(grid, grid.cells[torch.from_numpy(flat)])})"
+        if reading.constant == "refuse" or flat.all():
+            raise InvalidInput(f"{raw.what} has {places}; 'constant = drop' leaves such cells out.")
+        notes.append(f"Left out: {places}.")
+        ocean[ocean] = ~flat
+        cells = cells[:, ~flat]
+    if cells.shape[1] > MOST_CELLS:
+        raise InvalidInput(
+            f"{raw.what} has {cells.shape[1]} cells, more than {MOST_CELLS}: coarsen it, as by coarsen=10."
+        )
+    if len(cells) <= cells.shape[1] and not reading.shrinkage:
+        raise InvalidInput(
+            f"{raw.what} has {len(cells)} samples of {cells.shape[1]} cells, too few for correlations: "
+            "coarsen it, or give a shrinkage such as 0.05."
+        )
+    matrix = torch.from_numpy(steps.correlations(cells))
+    return Field.of(f"{raw.variable} of {raw.file}", raw.grid(ocean), matrix, reading.shrinkage, tuple(notes))

@@ -1,0 +1,312 @@
+"""Fields of one's own: files that work, and every kind that does not."""
+
+import builtins
+import sys
+
+import numpy as np
+import pytest
+import torch
+import xarray
+
+import verax
+from verax.errors import InvalidInput, InvalidParameter, MissingExtra, MissingFile, UnknownName
+from verax.tasks.climate import preprocessing as steps
+from verax.tasks.climate.fields import SHRINKAGE
+
+LATITUDES, LONGITUDES = np.array([45.0, 15.0, -15.0]), np.array([0.0, 90.0, 180.0, 270.0])
+RNG = np.random.default_rng(0)
+MIXING = RNG.normal(size=(12, 12))
+
+
+def series(times=120, land=True):
+    """Months of twelve cells that vary together, one of them land."""
+    months = np.arange(times) % 12
+    values = (RNG.normal(size=(times, 12)) @ MIXING).reshape(times, 3, 4)
+    values += 10 + 5 * np.sin(months / 6 * np.pi)[:, None, None] + 0.01 * np.arange(times)[:, None, None]
+    if land:
+        values[:, 1, 2] = np.nan
+    return values
+
+
+def dataset(values=None, times=None, **renamed):
+    values = series() if values is None else values
+    if times is None:
+        times = np.datetime64("1990-01", "M") + np.arange(len(values))
+    made = xarray.Dataset(
+        {"sst": (("time", "lat", "lon"), values), "area": (("lat", "lon"), np.ones((3, 4)))},
+        coords={"time": times.astype("datetime64[ns]"), "lat": LATITUDES, "lon": LONGITUDES},
+    )
+    return made.rename(renamed)
+
+
+def field(source, **options):
+    return verax.task("climate/field", field=source, **options).field
+
+
+def expected(values, months):
+    kept = values[:, np.isfinite(values).all(0)]
+    cells, _ = steps.prepare(kept, months)
+    return torch.from_numpy(np.corrcoef(cells.T))
+
+
+def test_a_netcdf_file_becomes_a_task(tmp_path):
+    values = series()
+    dataset(values).to_netcdf(tmp_path / "my.nc", engine="h5netcdf")
+    task = verax.task("climate/field", field=tmp_path / "my.nc", variable="sst", breaks=2, function=3)
+    assert task.features == 11
+    assert task.grid.latitudes.tolist() == LATITUDES.tolist()
+    assert torch.allclose(task.field.correlation, expected(values, np.arange(120) % 12))
+    assert task.field.notes == ("Calendar-month means and linear trends were removed.",)
+    assert task.field.name == "sst of my.nc"
+    cases = task.cases(n=4)
+    assert torch.allclose(cases.truth.values.sum(1), task.function.total(cases.inputs), atol=1e-6)
+    # the only series of the file need not be named, and the path may be text
+    again = verax.task("climate/field", field=str(tmp_path / "my.nc"))
+    assert again.field.digest == task.field.digest
+
+
+def test_netcdf_3_and_packed_values_with_fill_values_are_read(tmp_path):
+    values = series()
+    packing = {"sst": {"dtype": "int16", "scale_factor": 0.01, "_FillValue": -32767}}
+    dataset(values).to_netcdf(tmp_path / "old.nc", engine="scipy", format="NETCDF3_64BIT", encoding=packing)
+    made = field(tmp_path / "old.nc", variable="sst")
+    assert len(made) == 11
+    assert torch.allclose(made.correlation, expected(values, np.arange(120) % 12), atol=1e-2)
+
+
+def test_xarray_objects_are_taken_as_they_are():
+    values = series()
+    made = dataset(values)
+    assert field(made, variable="sst").digest == field(made["sst"]).digest
+    assert torch.allclose(field(made).correlation, expected(values, np.arange(120) % 12))
+
+
+def test_files_with_south_first_and_other_names_give_the_same_field(tmp_path):
+    values = series()
+    turned = dataset(values).isel(lat=slice(None, None, -1)).transpose("lon", "lat", "time")
+    turned = turned.expand_dims("level").rename(lat="rows", lon="columns")
+    turned["rows"].attrs["units"] = "degrees_north"
+    turned["columns"].attrs["standard_name"] = "longitude"
+    turned[["sst"]].to_netcdf(tmp_path / "turned.nc", engine="h5netcdf")
+    assert field(tmp_path / "turned.nc").digest == field(dataset(values)).digest
+
+
+def test_times_decide_about_anomalies():
+    values = series()
+    daily = dataset(values, np.datetime64("1990-01-01", "D") + np.arange(120))
+    plain = expected(values, None)
+    assert torch.allclose(field(daily).correlation, plain)
+    assert field(daily).notes == ("Cells were standardised as plain samples.",)
+    assert torch.allclose(field(dataset(values), monthly=False).correlation, plain)
+    months = daily["time"].dt.month.values
+    assert torch.allclose(field(daily, monthly=True).correlation, expected(values, months))
+
+
+def test_calendars_that_cannot_be_read_are_asked_about(tmp_path, monkeypatch):
+    odd = dataset(series())
+    odd["time"] = ("time", np.arange(120) * 30.0, {"units": "days since 1990-01-16", "calendar": "odd"})
+    odd.to_netcdf(tmp_path / "odd.nc", engine="h5netcdf")
+    with pytest.raises(InvalidInput, match="say whether it is monthly"):
+        field(tmp_path / "odd.nc", variable="sst")
+    assert len(field(tmp_path / "odd.nc", variable="sst", monthly=True)) == 11
+
+
+def test_npz_and_npy_need_no_xarray(tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest, **more):
+        if name.partition(".")[0] in ("xarray", "h5netcdf", "h5py"):
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    values = series()
+    months = np.arange(120) % 12 + 1
+    np.savez(tmp_path / "my.npz", sst=values, lat=LATITUDES, lon=LONGITUDES, months=months)
+    np.save(tmp_path / "my.npy", values)
+    dataset(values).to_netcdf(tmp_path / "my.nc", engine="h5netcdf")
+    through = field(tmp_path / "my.nc", variable="sst")
+    for name in ("xarray", "h5netcdf", "h5py"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(builtins, "__import__", without)
+    made = field(tmp_path / "my.npz", variable="sst")
+    assert made.digest == through.digest
+    plain = field(tmp_path / "my.npy")
+    assert torch.allclose(plain.correlation, expected(values, None))
+    assert not plain.grid.geographic
+    monthly = field(tmp_path / "my.npy", monthly=True)
+    assert torch.allclose(monthly.correlation, made.correlation)
+    with pytest.raises(MissingExtra, match=r"verax\[climate\]"):
+        field(tmp_path / "my.nc", variable="sst")
+
+
+def test_plain_samples_of_cells_and_finished_matrices(tmp_path):
+    samples = RNG.normal(size=(50, 12)) @ MIXING
+    np.save(tmp_path / "samples.npy", samples)
+    made = field(tmp_path / "samples.npy")
+    assert made.grid.shape == (1, 12)
+    assert torch.allclose(made.correlation, torch.from_numpy(np.corrcoef(samples.T)))
+    mask = np.zeros((4, 5, 1))
+    mask.flat[::2] = 1
+    cells = int(mask.sum())
+    matrix = np.cov(RNG.normal(size=(cells, 40)))
+    np.savez(tmp_path / "cov.npz", covariance=matrix, mask=mask)
+    made = field(tmp_path / "cov.npz")
+    assert len(made) == cells == 10
+    assert made.grid.ocean.numpy().tolist() == (mask[:, :, 0] > 0).tolist()
+    scale = np.sqrt(np.diag(matrix))
+    assert torch.allclose(made.correlation, torch.from_numpy(matrix / np.outer(scale, scale)))
+
+
+def test_coarsening_reads_points_or_means(tmp_path):
+    values = series(times=60, land=False)
+    dataset(values).to_netcdf(tmp_path / "my.nc", engine="h5netcdf")
+    points = field(tmp_path / "my.nc", variable="sst", coarsen=2)
+    assert points.grid.shape == (2, 2)
+    assert points.grid.latitudes.tolist() == [45, -15]
+    assert torch.allclose(points.correlation, expected(values[:, ::2, ::2], np.arange(60) % 12))
+    means = field(tmp_path / "my.nc", variable="sst", coarsen=2, by="means")
+    assert means.grid.latitudes.tolist() == [30, -15]
+    assert means.grid.longitudes.tolist() == [45, 225]
+    blocks = np.stack([values[:, r : r + 2, c : c + 2].mean((1, 2)) for r in (0, 2) for c in (0, 2)], 1)
+    assert torch.allclose(means.correlation, expected(blocks.reshape(60, 2, 2), np.arange(60) % 12))
+
+
+def test_few_samples_need_shrinkage_and_singular_matrices_get_it():
+    values = series()
+    short = dataset(values).isel(time=slice(0, 11))
+    with pytest.raises(InvalidInput, match="11 samples of 11 cells, too few"):
+        field(short, monthly=False)
+    made = field(short, monthly=False, shrinkage=0.1)
+    assert made.shrinkage == 0.1
+    assert torch.linalg.eigvalsh(made.correlation)[0] > 0.05
+    twins = values.copy()
+    twins[:, 0, 1] = twins[:, 0, 0] * 2 + 1
+    made = field(dataset(twins))
+    assert made.shrinkage == SHRINKAGE
+    assert "shrunk" in made.notes[-1]
+    # enough months, but too few once the twelve means and the trend are gone
+    assert field(dataset(values).isel(time=slice(0, 20))).shrinkage == SHRINKAGE
+
+
+def test_too_many_cells_are_refused_before_their_matrix_is_made(tmp_path):
+    np.save(tmp_path / "large.npy", np.random.default_rng(0).normal(size=(3, 101, 100)))
+    with pytest.raises(InvalidInput, match=r"10100 cells, more than 10000: coarsen it"):
+        field(tmp_path / "large.npy", shrinkage=0.1)
+
+
+def test_a_band_of_one_latitude_is_a_grid():
+    values = series()[:, :1]
+    band = dataset().isel(lat=[0]).assign(sst=(("time", "lat", "lon"), values))
+    assert field(band, variable="sst").grid.shape == (1, 4)
+
+
+def test_cells_that_miss_some_values_are_left_out_and_counted():
+    values = series()
+    values[5, 0, 0] = np.nan
+    made = field(dataset(values))
+    assert len(made) == 10
+    assert made.notes[1] == "1 cells that miss some values were left out."
+
+
+def constant(values):
+    values[:, 2, 3] = -1.8
+    values[:, 0, 1] = np.sin(np.arange(120) % 12)  # the same every year: no anomaly is left
+
+
+def test_constant_cells_are_refused_with_their_places():
+    values = series()
+    constant(values)
+    with pytest.raises(InvalidInput, match=r"2 constant cells \(45N 90E; 15S 270E\)"):
+        field(dataset(values))
+    made = field(dataset(values), constant="drop")
+    assert len(made) == 9
+    assert "15S 270E" in made.notes[1]
+    with pytest.raises(InvalidInput, match=r"11 constant cells .* and 8 more"):
+        field(dataset(np.where(np.isnan(values), np.nan, 1.0)), constant="drop")
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (lambda d: d.rename(sst="tos"), UnknownName, "no variable 'sst'"),
+        (lambda d: d.isel(time=0), InvalidInput, "has no time axis; its dimensions are lat, lon"),
+        (lambda d: d.isel(time=[0]), InvalidInput, "has no time axis"),
+        (lambda d: d * np.nan, InvalidInput, "all land"),
+        (lambda d: d.where(d.time.dt.month != 3), InvalidInput, "no cell without missing values"),
+        (lambda d: d.fillna(1e20), InvalidInput, r"beyond 500 such as 1e\+20"),
+        (lambda d: d.fillna(-999), InvalidInput, "beyond 500 such as -999"),
+        (lambda d: d * np.inf, InvalidInput, "beyond 500"),
+        (lambda d: d.rename(lat="a", lon="b"), InvalidInput, "no latitudes and longitudes"),
+        (lambda d: d.expand_dims(depth=[0, 1]), InvalidInput, "dimension 'depth' besides"),
+        (lambda d: d.astype(str), InvalidInput, "does not hold numbers"),
+    ],
+)
+def test_wrong_series_get_one_sentence(change, error, words):
+    with pytest.raises(error, match=words) as caught:
+        field(change(dataset()), variable="sst")
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_names_get_a_suggestion(tmp_path):
+    two = dataset().assign(sss=lambda d: d.sst + 1)
+    two.to_netcdf(tmp_path / "my.nc", engine="h5netcdf")
+    with pytest.raises(UnknownName, match=r"no variable 'sstt' in my\.nc; did you mean 'sst'"):
+        field(tmp_path / "my.nc", variable="sstt")
+    with pytest.raises(InvalidParameter, match=r"Say which variable of my\.nc is meant: sst, area, sss"):
+        field(tmp_path / "my.nc")
+    np.savez(tmp_path / "my.npz", sst=series(), other=series(), lat=LATITUDES)
+    with pytest.raises(UnknownName, match="did you mean 'sst'"):
+        field(tmp_path / "my.npz", variable="sstt")
+    with pytest.raises(InvalidParameter, match="Say which variable"):
+        field(tmp_path / "my.npz")
+
+
+def test_wrong_files_get_one_sentence(tmp_path):
+    with pytest.raises(MissingFile, match="There is no file"):
+        field(tmp_path / "none.nc")
+    (tmp_path / "text.nc").write_text("sst")
+    with pytest.raises(MissingFile, match="not a NetCDF, NPZ or NPY file"):
+        field(tmp_path / "text.nc")
+    dataset().to_netcdf(tmp_path / "my.nc", engine="h5netcdf")
+    whole = (tmp_path / "my.nc").read_bytes()
+    (tmp_path / "half.nc").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(MissingFile, match="damaged"):
+        field(tmp_path / "half.nc", variable="sst")
+    for name, content in (("half.npz", b"PK\x03\x04"), ("half.npy", b"\x93NUMPY")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(MissingFile, match="damaged"):
+            field(tmp_path / name)
+    np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(MissingFile, match="of numbers"):
+        field(tmp_path / "objects.npy")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"sst": np.ones((3, 4)), "lat": LATITUDES, "lon": LONGITUDES}, "no time axis"),
+        ({"sst": series(), "lat": LATITUDES[:2], "lon": LONGITUDES}, "3 places for 2 latitudes"),
+        ({"sst": series(), "months": np.arange(7)}, "120 times, but 7 months"),
+        ({"sst": np.full((9, 3, 4), "x")}, "does not hold numbers"),
+        ({"covariance": np.ones((3, 4))}, "not square"),
+        ({"covariance": np.eye(3), "mask": np.ones((2, 2))}, "4 ocean cells, its matrix 3"),
+        ({"correlation": np.array([[1, 2], [2, 1.0]])}, "not positive definite"),
+    ],
+)
+def test_wrong_arrays_get_one_sentence(tmp_path, arrays, words):
+    np.savez(tmp_path / "wrong.npz", **arrays)
+    with pytest.raises(InvalidInput, match=words):
+        field(tmp_path / "wrong.npz")
+
+
+def test_wrong_options_are_refused_before_a_file_is_read():
+    for options, words in (
+        ({"by": "medians"}, "points or means"),
+        ({"constant": "keep"}, "refuse or drop"),
+        ({"coarsen": 0}, "every so-many points"),
+        ({"monthly": "perhaps"}, "true or false"),
+    ):
+        with pytest.raises(InvalidParameter, match=words):
+            field("/nowhere/my.nc", **options)
+    with pytest.raises(InvalidParameter, match="needs a file"):
+        verax.task("climate/field").cases(n=1)

@@ -1,0 +1,125 @@
+"""Deep SHAP shares what pairs of samples and references have in common; maps are those of each pair alone."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from spellings import SPELLINGS, Spelled, Transformer, plain, residual
+from verax.engine import sharing
+from verax.engine.multipliers import deeplift
+from verax.engine.sharing import mean_deeplift
+from verax.errors import UnsupportedOperation
+from verax.methods.references import deep_shap
+from verax.seeding import Streams
+
+G = torch.Generator().manual_seed(8)
+X = torch.rand(3, 3, 16, 16, dtype=torch.float64, generator=G)
+LOW = torch.rand(5, 3, 16, 16, dtype=torch.float64, generator=G)
+TARGETS = torch.tensor([0, 3, 2])
+
+
+def pair_by_pair(model, x, low, targets):
+    """The mean over references, one sample and one reference at a time."""
+    rows = [
+        torch.stack([deeplift(model, x[i : i + 1], r[None], targets[i : i + 1])[0] for r in low]).mean(0)
+        for i in range(len(x))
+    ]
+    return torch.stack(rows)
+
+
+class Kinds(nn.Module):
+    """Convolutions of all kinds: grouped, dilated, padded by name, without bias, transposed."""
+
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(1)
+            self.a = nn.Conv2d(3, 6, 3, groups=3, padding=(1, 2), stride=(2, 1))
+            self.b = nn.Conv2d(6, 6, 3, dilation=2, padding="same", bias=False)
+            self.c = nn.ConvTranspose2d(6, 4, 2, stride=2)
+            self.d = nn.Conv1d(4, 5, 7, stride=3)
+            self.e = nn.Linear(5, 4)
+        self.double().eval()
+
+    def forward(self, x):
+        x = F.relu(self.b(torch.tanh(self.a(x))))
+        x = F.gelu(self.c(x)).flatten(2)
+        return F.linear(F.silu(self.d(x)).mean(2), self.e.weight, bias=self.e.bias)
+
+
+class TokensFirst(nn.Module):
+    """Samples in the second dimension, as sequence networks have them."""
+
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(2)
+            self.a, self.b = nn.Linear(16, 7).double(), nn.Linear(7, 4).double()
+
+    def forward(self, x):
+        tokens = x.flatten(1, 2).transpose(0, 1)  # (48, samples, 16)
+        return self.b(torch.relu(self.a(tokens))).mean(0)
+
+
+NETWORKS = {
+    "plain": plain,
+    "average": lambda: plain(pool="average"),
+    "norm": lambda: plain(norm=True),
+    **{how: lambda how=how: Spelled(plain(), how) for how in SPELLINGS},
+    "residual": residual,
+    "transformer": Transformer,
+    "kinds": Kinds,
+    "tokens-first": TokensFirst,
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_mean_is_that_of_every_pair_alone(name):
+    model = NETWORKS[name]()
+    found = deep_shap(model, X, TARGETS, Streams.of(torch.arange(3), "test"), LOW)
+    assert torch.allclose(found, pair_by_pair(model, X, LOW, TARGETS), rtol=1e-9, atol=1e-13)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 7, 10, 100])
+def test_the_size_of_a_pass_does_not_matter(rows, monkeypatch):
+    monkeypatch.setattr(sharing, "rows_within_budget", lambda sample: rows)
+    found = mean_deeplift(plain(), X, LOW, TARGETS)
+    assert torch.allclose(found, pair_by_pair(plain(), X, LOW, TARGETS), rtol=1e-9, atol=1e-13)
+
+
+def test_more_than_half_of_the_arithmetic_is_saved():
+    model, many = plain(pool="average"), LOW.repeat(8, 1, 1, 1)
+
+    def work(function):
+        with FlopCounterMode(display=False) as counter:
+            function()
+        return counter.get_total_flops()
+
+    x, y = X.repeat_interleave(len(many), 0), TARGETS.repeat_interleave(len(many))
+    apart = work(lambda: deeplift(model, x, many.repeat(3, 1, 1, 1), y))
+    assert work(lambda: mean_deeplift(model, X, many, TARGETS)) < 0.5 * apart
+
+
+def test_rows_that_were_mixed_up_are_noticed():
+    class Shuffled(TokensFirst):
+        def forward(self, x):
+            tokens = x.flatten(1, 2).transpose(0, 1)[:15]  # as many tokens as there are pairs
+            return self.b(torch.relu(F.linear(tokens.flatten(1), torch.eye(240).double()[:7] * 3))).mean(0)
+
+    with pytest.raises((UnsupportedOperation, RuntimeError, ValueError)):
+        mean_deeplift(Shuffled(), X, LOW, TARGETS)
+
+
+def test_a_network_that_branches_is_refused_as_before():
+    class Branching(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = plain()
+
+        def forward(self, x):
+            return self.inner(x) if x.mean() > 0.3 else -self.inner(x)
+
+    with pytest.raises(UnsupportedOperation):
+        deep_shap(Branching(), X, TARGETS, Streams.of(torch.arange(3), "test"), LOW * 0.1)

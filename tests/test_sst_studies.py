@@ -1,0 +1,244 @@
+"""Studies of vector tasks from the file to the report: training, references, scores, maps and commands."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import xarray
+from typer.testing import CliRunner
+
+import verax
+from little_climate import little_field, little_task
+from verax import tasks
+from verax.cli.main import app
+from verax.errors import InvalidParameter, InvalidStudy
+from verax.networks import library, regression
+from verax.reports import agreement, atlas
+from verax.studies import consistency, plan, spec
+from verax.studies.runs import Run
+
+STUDY = {
+    "name": "little",
+    "tasks": ["little/climate"],
+    "networks": ["ridge", "mlp"],
+    "seeds": [0, 1],
+    "methods": [
+        "gradient",
+        "input-x-gradient",
+        {"name": "integrated-gradients", "label": "ig, right", "baseline": "task"},
+        {"name": "gradient-shap", "label": "expected", "references": "task:20", "samples": 8},
+    ],
+    "protocols": ["exact"],
+    "samples": 8,
+    "certify": 5,
+    "missing": "train",
+}
+
+SUBJECTS = [("ridge", 0), ("mlp", 0), ("mlp", 1)]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sst")
+    task = little_task(baseline=0.5)
+    quick = regression.Schedule(3e-3, 128, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(regression.SCHEDULES, "fast", quick)
+        patch.setattr(regression, "_LEAST", 1)
+        run = verax.run(STUDY, tasks=[task], store=folder / "store", out=folder / "run", quiet=True)
+    return task, run, folder
+
+
+def test_a_study_trains_what_is_missing_and_keeps_it(made):
+    task, run, folder = made
+    assert not run.failures
+    for network, seed in (("ridge", 0), ("mlp", 0), ("mlp", 1)):
+        assert library.find(task, network, seed, folder / "store") is not None
+    # a network that is solved has no seeds
+    assert [(n["network"], n["seed"]) for n in run.manifest["networks"]] == [
+        ("ridge", 0),
+        ("mlp", 0),
+        ("mlp", 1),
+    ]
+    assert [entry["network"] for entry in run.manifest["trained"]] == ["ridge", "mlp", "mlp"]
+    again = verax.run(STUDY, tasks=[task], store=folder / "store", out=folder / "run", quiet=True)
+    assert again.manifest["reused_units"] == len(again.manifest["units"])
+    assert again.manifest["trained"] == []
+
+
+def test_references_are_those_that_mean_something_on_vectors(made):
+    _, run, _ = made
+    labels = {str(name) for name in run.scores["method"].unique()}
+    assert {"input", "random", "oracle"} <= labels
+    assert not {"edge", "centre"} & labels
+    board = run.leaderboard("exact").set_index("method")
+    assert board.loc["oracle", "value"] == pytest.approx(1)
+    assert abs(board.loc["random", "value"]) < 0.3
+    assert board["rank"].isna()[["oracle", "input", "random"]].all()
+    assert board["control"].isin(["input", "random"]).all()
+
+
+def test_scores_are_those_of_explaining_by_hand(made):
+    task, run, folder = made
+    model = library.network(task, "mlp", 1, folder / "store")
+    cases = task.cases(n=8)
+    maps = verax.explain(model, cases.inputs, cases.targets, "integrated-gradients", baseline=task.reference)
+    right = verax.score(maps, cases, "exact")
+    rows = run.scores[(run.scores["method"] == "ig, right") & (run.scores["seed"] == 1)]
+    for metric in ("pearson", "spearman/core", "total-gap"):
+        found = rows[(rows["metric"] == metric) & (rows["network"] == "mlp")].sort_values("sample")["value"]
+        np.testing.assert_allclose(found, right[metric], atol=1e-6)
+
+
+def test_certificates_have_the_seed_of_their_network(made):
+    _, run, _ = made
+    entries = run.manifest["certificates"]
+    assert [(e["network"], e["seed"]) for e in entries] == SUBJECTS
+    assert all(0 < e["limits"]["r2"] <= 1 for e in entries)
+    fitted = agreement.networks(run)
+    assert [row["fit"][0] for row in fitted["rows"] if row["network"] == "ridge"] == [
+        f"{entries[0]['r2']:.3f}"
+    ]
+
+
+def test_networks_trained_alike_are_compared(made):
+    task, run, folder = made
+    table = run.consistency()
+    assert set(table["network"]) == {"mlp"}  # there is one ridge regression
+    row = table[table["method"] == "gradient"].iloc[0]
+    cases = task.cases(n=8)
+    maps = [
+        verax.explain(
+            library.network(task, "mlp", s, folder / "store"), cases.inputs, cases.targets, "gradient"
+        )
+        for s in (0, 1)
+    ]
+    assert row["pairs"] == 1
+    assert row["value"] == pytest.approx(consistency.between(maps)[0], abs=2e-3)
+    assert consistency.between([maps[0], maps[0]]) == [pytest.approx(1)]
+
+
+def test_the_report_has_maps_measures_and_certificates(made):
+    _, run, _ = made
+    page = run.report().read_text()
+    for word in ("pearson, no pole", "Each network", "trained alike", "Land is grey", "R²", "dependence"):
+        assert word in page
+    assert "worst follow rate" not in page
+    drawn = {path.name for path in (run.folder / "figures").iterdir()}
+    assert any("atlas-little-climate" in name for name in drawn)
+    assert any("spread-climate" in name for name in drawn)
+
+
+def test_charts_put_cells_where_they_are(made):
+    task, run, _ = made
+    chart = atlas.charts(run)[0]
+    assert chart.extent == (-29.5, 330.5 + 0.0, pytest.approx(-64.75), pytest.approx(114.25))
+    land = ~task.grid.ocean.numpy()
+    for plot in chart.plots:
+        grey = (plot.picture == np.array(atlas.LAND)).all(2)
+        assert (grey[land]).all()
+    values = torch.zeros(len(task.grid))
+    values[0], values[-1] = 1.0, -1.0
+    picture = atlas.raster(values.numpy(), task.grid.cells.numpy(), task.grid.shape)
+    assert picture[0, 0].tolist() == [0, 68, 27]
+    assert picture[3, 4].tolist() == [64, 0, 75]
+
+
+def test_the_command_line_runs_trains_and_certifies(made, monkeypatch, tmp_path):
+    _, run, _ = made
+    command = CliRunner()
+    shown = command.invoke(app, ["report", str(run.folder)])
+    assert shown.exit_code == 0, shown.output
+    monkeypatch.setitem(regression.SCHEDULES, "fast", regression.Schedule(3e-3, 256, 1))
+    monkeypatch.setattr(regression, "_LEAST", 1)
+    trained = command.invoke(app, ["train", "climate/analytic?samples=512", "--network", "ridge"])
+    assert "R2" in trained.output or "r2" in trained.output
+    certified = command.invoke(
+        app, ["certify", "climate/analytic?samples=512", "--network", "ridge", "--json"]
+    )
+    assert json.loads(certified.stdout)["limits"]["gradient"] == 0.5
+    assert certified.exit_code == 1  # half a thousand samples are not enough
+
+
+def test_a_field_of_ones_own_goes_through(tmp_path):
+    rng = np.random.default_rng(0)
+    months = rng.normal(size=(240, 3, 5)) + rng.normal(size=(240, 1, 1))
+    months[:, 1, 2] = np.nan
+    where = {
+        "time": pd.date_range("1990-01", periods=240, freq="MS"),
+        "lat": [30.0, 0.0, -30.0],
+        "lon": np.arange(0.0, 50, 10),
+    }
+    path = tmp_path / "mine.nc"
+    both = {"sst": (("time", "lat", "lon"), months), "other": (("time", "lat", "lon"), months * 2)}
+    xarray.Dataset(both, where).to_netcdf(path, engine="h5netcdf")
+    words = ["run", "sst-quick", "--field", str(path), "--variable", "sst", "--networks", "ridge"]
+    words += ["--methods", "input-x-gradient,occlusion", "--samples", "3", "--certify", "2"]
+    words += ["--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    run = Run(tmp_path / "out")
+    assert run.manifest["tasks"][0]["elements"] == 14
+    assert run.manifest["study"]["field"] == str(path)
+    assert f"--field {path}" in (tmp_path / "out" / "report.html").read_text()
+    with pytest.raises(InvalidStudy, match="Only climate tasks"):
+        verax.run("smerf-quick", field=path)
+    with pytest.raises(InvalidStudy, match="needs the field"):
+        verax.run("sst-quick", variable="sst")
+
+
+def test_options_are_part_of_a_name():
+    task = verax.task("climate/analytic?function=3&breaks=0")
+    assert task.name == "climate/analytic?function=3&breaks=0"
+    assert (task.seed, task.breaks) == (3, 0)
+    assert verax.task("climate/analytic", function=3).name == "climate/analytic?function=3"
+    assert verax.task("climate/analytic?function=0").name == "climate/analytic"
+    assert verax.task("climate/analytic?baseline=sample:1").baseline == "sample:1"
+    assert tasks.is_builtin("climate/analytic?function=3")
+    with pytest.raises(InvalidParameter, match="NAME\\?OPTION=VALUE"):
+        verax.task("climate/analytic?function")
+    with pytest.raises(InvalidParameter, match="has the options"):
+        verax.task("climate/analytic?colour=1")
+
+
+def test_vectors_ask_for_the_exact_protocol(tmp_path):
+    tasks.register(little_task("little/other"))
+    study = spec.study({**STUDY, "tasks": ["little/other"], "protocols": ["sound", "exact"]})
+    with pytest.raises(InvalidStudy, match="the protocol 'exact' is for, not 'sound'"):
+        plan.compile_plan(study, tmp_path)
+    study = spec.study({**STUDY, "tasks": ["little/other"], "identify": 3})
+    with pytest.raises(InvalidStudy, match="identify = 0"):
+        plan.compile_plan(study, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in spec.presets() if name.startswith("sst") and name != "sst-superpixels"]
+)
+def test_presets_name_tasks_methods_and_networks_that_exist(name):
+    found = spec.study(name)
+    assert found.missing == "train"
+    assert found.protocols == ["exact"]
+    for entry in found.tasks:
+        assert verax.task(entry).name == entry
+    for method, entry in ((verax.methods.METHODS.get(m.name), m) for m in found.methods):
+        method.settings(entry.parameters)
+    for network in found.networks:
+        regression.check_network(network.partition("@")[0], verax.task(found.tasks[0]))
+
+
+def test_core_leaves_the_pole_out():
+    field = little_field()
+    cases = little_task().cases(n=2)
+    assert cases.truth.core.shape == cases.inputs.shape
+    assert int((~cases.truth.core[0]).sum()) == 6
+    assert torch.equal(~cases.truth.core[0], field.grid.polar)
+
+
+def test_scores_frame_has_every_metric(made):
+    _, run, _ = made
+    metrics = set(run.scores["metric"].astype(str))
+    assert {"pearson", "spearman", "sign-agreement", "top-overlap", "mass", "total-gap"} <= metrics
+    assert {f"{name}/core" for name in ("pearson", "mass")} <= metrics
+    assert isinstance(run.buckets("exact"), pd.DataFrame)
