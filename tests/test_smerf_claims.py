@@ -11,8 +11,8 @@ import pytest
 
 from made_up_smerf import made_up
 from verax.errors import InvalidInput, InvalidParameter, MissingFile
+from verax.reproductions import claims as base
 from verax.reproductions.smerf import claims, page, paper, toys
-from verax.reproductions.smerf.claims import base
 from verax.reproductions.smerf.measurements import Measurements
 
 DRAWS = 20

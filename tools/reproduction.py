@@ -10,8 +10,9 @@ from PIL import Image
 
 from verax.errors import VeraxError
 from verax.files import write_atomically
+from verax.reproductions.outputs import between
 from verax.reproductions.smerf.figures.catalogue import CATALOGUE
-from verax.reproductions.smerf.page import between, fill
+from verax.reproductions.smerf.page import fill
 
 DOCS = Path(__file__).parent.parent / "docs"
 DOCUMENT = DOCS / "reproduction.md"

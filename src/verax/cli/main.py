@@ -30,7 +30,7 @@ app.command("list")(listing.show)
 app.command("certify")(networks.certify)
 app.command("train")(networks.train)
 app.command("data")(data.data)
-app.command("reproduce")(reproductions.reproduce)
+app.add_typer(reproductions.app, name="reproduce")
 
 
 def _version(value: bool) -> None:

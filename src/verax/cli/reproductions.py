@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from verax.cli.console import console
 from verax.errors import Interrupted, InvalidParameter, UnknownName, VeraxWarning, suggestion
 
-PAPERS = ("smerf",)
+if TYPE_CHECKING:
+    from verax.reproductions.outputs import Phases
+
+PAPERS = ("smerf", "sst")
 _MOST_WORKERS = 8
 _CPU_REFERENCES = 100  # 1000 references, as published, take an hour on two cores
 
@@ -28,8 +33,39 @@ def _numbers(text: str) -> list[int]:
         raise InvalidParameter(f"Seeds are whole numbers such as 0,1,2, not {text!r}.") from error
 
 
-def reproduce(
-    paper: Annotated[str, typer.Argument(help="Which paper: smerf.")],
+class Papers(TyperGroup):
+    """The papers, with a suggestion for a misspelt one."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command of a paper."""
+        if args and args[0] not in PAPERS and not args[0].startswith("-"):
+            raise UnknownName(f"There is no reproduction of {args[0]!r}{suggestion(args[0], PAPERS)}")
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    cls=Papers,
+    no_args_is_help=True,
+    help="Reproduce a paper: train what is missing, explain, score, draw its figures, check its claims.",
+)
+
+
+def _finish(work: Callable[[], tuple[Path, Phases]]) -> None:
+    """Do the work, and say how long each phase took and where the page is."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", VeraxWarning)  # failures are listed on the page
+            path, phases = work()
+    except Interrupted as stop:
+        typer.echo(f"verax: {stop}", err=True)
+        raise typer.Exit(130) from stop
+    for row in phases.rows:
+        console.print(f"{row['phase']}: {row['seconds']:.0f} s", highlight=False)
+    console.print(f"Page: {path}", soft_wrap=True, markup=False, highlight=False)
+
+
+@app.command("smerf")
+def smerf(
     out: Annotated[Path, typer.Option(help="Folder for figures, tables and pages.")] = Path("smerf"),
     samples: Annotated[
         int | None, typer.Option(min=1, help="Images in each bucket; the paper has 20.")
@@ -63,12 +99,10 @@ def reproduce(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,
 ) -> None:
-    """Reproduce a paper: train what is missing, certify, explain, score, draw every figure, check claims."""
+    """Kim, Plumb and Talwalkar (ICML 2022): saliency methods on synthetic pictures."""
     from verax import devices
     from verax.reproductions.smerf import reproduction, study
 
-    if paper not in PAPERS:
-        raise UnknownName(f"There is no reproduction of {paper!r}{suggestion(paper, PAPERS)}")
     slow = devices.resolve(device).type == "cpu"
     usual = study.Options()
     options = study.Options(
@@ -87,13 +121,58 @@ def reproduce(
         quiet=quiet,
         workers=min(_MOST_WORKERS, os.cpu_count() or 1),
     )
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", VeraxWarning)  # failures are listed on the page
-            path, phases = reproduction.reproduce(options, out)
-    except Interrupted as stop:
-        typer.echo(f"verax: {stop}", err=True)
-        raise typer.Exit(130) from stop
-    for row in phases.rows:
-        console.print(f"{row['phase']}: {row['seconds']:.0f} s", highlight=False)
-    console.print(f"Page: {path}", soft_wrap=True, markup=False, highlight=False)
+    _finish(lambda: reproduction.reproduce(options, out))
+
+
+@app.command("sst")
+def sst(
+    out: Annotated[Path, typer.Option(help="Folder for figures, tables and the page.")] = Path("sst"),
+    field: Annotated[
+        str, typer.Option(help="cobe-sst2, analytic, or auto: COBE-SST2 where its data are here.")
+    ] = "auto",
+    samples: Annotated[
+        int | None,
+        typer.Option(min=1000, help="Training samples (default: a million on a GPU, 100,000 on a CPU)."),
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="A million training samples on a CPU too.")] = False,
+    explained: Annotated[
+        int | None, typer.Option(min=20, help="Samples that are explained (default: 10,000; 500 on a CPU).")
+    ] = None,
+    function: Annotated[int, typer.Option(min=0, help="Seed of the known function.")] = 0,
+    functions: Annotated[int, typer.Option(min=2, help="Random functions whose spread is measured.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Training seed.")] = 0,
+    published_recipe: Annotated[
+        bool,
+        typer.Option(
+            "--published-recipe",
+            help="Train by the published recipe too: 50 epochs in batches of 32 (minutes to an hour).",
+        ),
+    ] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
+    store: Annotated[
+        Path | None,
+        typer.Option(envvar="VERAX_STORE", help="Where finished work is kept (default: the user's cache)."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Few samples: a first look.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,
+) -> None:
+    """Mamalakis, Ebert-Uphoff and Barnes (2022): sea-surface temperatures with exact truth at every cell."""
+    from verax import devices
+    from verax.reproductions.sst import reproduction, study
+
+    slow = devices.resolve(device).type == "cpu"
+    usual = 10_000 if quick else study.SMALL if slow and not full else study.FULL
+    options = study.Options(
+        field=field,
+        samples=samples or usual,
+        explained=explained or (50 if quick else 500 if slow else 10_000),
+        function=function,
+        functions=functions,
+        seed=seed,
+        recipe=published_recipe,
+        draws=20_000 if quick else 100_000,
+        device=device,
+        store=store,
+        quiet=quiet,
+    )
+    _finish(lambda: reproduction.reproduce(options, out))

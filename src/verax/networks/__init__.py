@@ -20,6 +20,7 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
         "shapes-cnn": "verax.networks.shapes:shapes_cnn",
         "wired": "verax.networks.wired:untrained",
         "mlp": "verax.networks.dense:mlp",
+        "shallow": "verax.networks.dense:shallow",
         "linear": "verax.networks.linear:linear",
         "linear-intercept": "verax.networks.linear:linear_intercept",
         "ridge": "verax.networks.linear:ridge",
@@ -28,5 +29,5 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
 )
 """Name -> function from the number of classes (and, of `VECTORS`, of the features) to a fresh network."""
 
-VECTORS = ("mlp", "linear", "linear-intercept", "ridge")
+VECTORS = ("mlp", "shallow", "linear", "linear-intercept", "ridge")
 """Networks whose inputs are vectors ``(N, D)``, for regression."""

@@ -37,3 +37,8 @@ def mlp(classes: int = 1, features: int = CELLS) -> nn.Module:
         if layer.bias is not None:
             _he(layer.bias, layer.out_features)  # Keras takes the length of a bias for its fan
     return nn.Sequential(*layers)
+
+
+def shallow(classes: int = 1, features: int = CELLS) -> nn.Module:
+    """One hidden layer of 512: what a list cut at its first comma made of the published climate network."""
+    return nn.Sequential(nn.Linear(features, WIDTHS[0]), nn.ReLU(), nn.Linear(WIDTHS[0], classes))

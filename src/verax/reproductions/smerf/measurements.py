@@ -16,11 +16,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from verax.errors import InvalidInput, InvalidParameter, UnknownName, VeraxError, suggestion
+from verax.errors import InvalidInput, InvalidParameter, UnknownName, suggestion
+from verax.reproductions.claims import Floats, NotTestable
 from verax.reproductions.smerf import paper
 from verax.studies import statistics
 
-Floats = NDArray[np.float64]
 Undefined = Literal["zero", "ignored"]
 BLACK, PLAIN = "black", "plain"
 
@@ -38,10 +38,6 @@ ALIASES: dict[str, tuple[str, ...]] = {"Random": ("random",), "Edge": ("edge@pub
 ORACLE, EVERYTHING = "oracle", "input"
 DRAWS = 400
 """Replicates: enough for the second digit of an interval, which is all that a page shows."""
-
-
-class NotTestable(VeraxError):
-    """What a claim needs is not in the run."""
 
 
 @dataclass(frozen=True)

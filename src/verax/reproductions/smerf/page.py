@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pandas as pd
 
-from verax.errors import InvalidInput, MissingFile
+from verax.errors import MissingFile
 from verax.files import make_folder, write_atomically
-from verax.reports.html import TEMPLATES as STYLE
+from verax.reproductions import pages
+from verax.reproductions.claims import Finding, counts, plain
+from verax.reproductions.outputs import between
 from verax.reproductions.smerf import claims, paper, tables
-from verax.reproductions.smerf.claims.base import VERDICTS, Claim, Finding
+from verax.reproductions.smerf.claims.base import VERDICTS, Claim
 from verax.reproductions.smerf.measurements import Measurements, measure
 from verax.version import __version__
 
@@ -59,12 +58,6 @@ def write(
     return {name: target / name for name in files}
 
 
-def counts(found: Findings) -> dict[str, int]:
-    """Verdict -> number of claims, in a fixed order."""
-    seen = Counter(finding.verdict for _, finding in found)
-    return {verdict: seen[verdict] for verdict in VERDICTS}
-
-
 def sentence(head: tables.Headline) -> str:
     """The headline figure in words."""
     if not head.numbers:
@@ -86,19 +79,10 @@ def as_json(found: Findings, head: tables.Headline, measured: Measurements, comm
         "networks": measured.networks,
         "backgrounds": sorted(measured.scores),
         "seeds": measured.seeds,
-        "headline": {**_plain(asdict(head)), "target": tables.TARGET, "reached": head.reached},
+        "headline": {**plain(asdict(head)), "target": tables.TARGET, "reached": head.reached},
         "verdicts": counts(found),
-        "claims": [_plain(claim.as_row(finding)) for claim, finding in found],
+        "claims": [plain(claim.as_row(finding)) for claim, finding in found],
     }
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    def value(x: Any) -> Any:
-        if isinstance(x, str | bool | int) or x is None:
-            return x
-        return float(x) if math.isfinite(float(x)) else None
-
-    return {name: value(x) for name, x in row.items()}
 
 
 # -- the forty numbers -------------------------------------------------------------------------------------
@@ -146,9 +130,7 @@ def as_html(
     found: Findings, table: pd.DataFrame, head: tables.Headline, measured: Measurements, command: str
 ) -> str:
     """One page that needs no network and no scripts."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
-    )
+    environment = pages.environment(TEMPLATES)
     environment.filters["two"] = lambda value: "–" if pd.isna(value) else f"{value:.2f}"
     environment.filters["signed"] = lambda value: "–" if pd.isna(value) else f"{value:+.2f}"
     columns, lines = forty(table)
@@ -160,7 +142,7 @@ def as_html(
         for name, rows in table[table["state"] != tables.MISSING].groupby("figure", sort=False)
     ]
     return environment.get_template("claims.html.j2").render(
-        css=(STYLE / "report.css").read_text() + (TEMPLATES / "claims.css").read_text(),
+        css=pages.css(TEMPLATES / "claims.css"),
         citation=CITATION,
         command=command,
         version=__version__,
@@ -235,13 +217,3 @@ def fill(document: str | Path, run: str | Path) -> None:
     if not source.is_file():
         raise MissingFile(f"{str(run)!r} has no {MARKDOWN}; write it with {COMMAND!r}.")
     between(document, BEGIN, END, source.read_text())
-
-
-def between(document: str | Path, begin: str, end: str, text: str) -> None:
-    """Replace what stands between two markers of a document."""
-    path = Path(document)
-    old = path.read_text()
-    if old.count(begin) != 1 or old.count(end) != 1 or old.index(begin) > old.index(end):
-        raise InvalidInput(f"{str(path)!r} needs the markers {begin} and {end}, once and in this order.")
-    before, after = old.partition(begin)[0], old.partition(end)[2]
-    write_atomically(path, f"{before}{begin}\n{text}{end}{after}".encode())

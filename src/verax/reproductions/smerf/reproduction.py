@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
-import resource
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import jinja2
 import pandas as pd
-import torch
 
 from verax import progress
 from verax.files import make_folder, write_atomically
 from verax.reports import png, svg
+from verax.reproductions.outputs import Phases, check_output
 from verax.reproductions.smerf import page, study
 from verax.reproductions.smerf.evidence import Evidence, kind
 from verax.reproductions.smerf.figures import tables
@@ -30,32 +24,6 @@ from verax.reproductions.workers import Crew
 from verax.version import __version__
 
 _TEMPLATE = Path(__file__).parent / "index.html.jinja"
-
-
-@dataclass
-class Phases:
-    """Seconds and peak memory of each phase, in order."""
-
-    rows: list[dict[str, Any]] = field(default_factory=list)
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Measure what happens inside."""
-        cuda = torch.cuda.is_available()
-        if cuda:
-            torch.cuda.reset_peak_memory_stats()
-        start = time.perf_counter()
-        yield
-        # ru_maxrss is in kilobytes on Linux and in bytes on macOS, and never falls
-        scale = 1 if sys.platform == "darwin" else 1024
-        self.rows.append(
-            {
-                "phase": name,
-                "seconds": time.perf_counter() - start,
-                "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale,
-                "gpu_memory": torch.cuda.max_memory_allocated() if cuda else None,
-            }
-        )
 
 
 @dataclass(frozen=True)
@@ -202,7 +170,7 @@ def reproduce(options: Options, out: Path) -> tuple[Path, Phases]:
 
     Finished work is kept in the store, so that running the same again does only what is missing.
     """
-    study.check_output(out)
+    check_output(out)
     make_folder(out / "runs")
     phases = Phases()
     with Crew(options.workers, __name__) as crew:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from verax import devices, methods, progress
-from verax.errors import InvalidInput, InvalidParameter, MissingFile
+from verax.errors import InvalidInput, InvalidParameter
 from verax.files import store_folder
 from verax.networks import library, training
 from verax.networks.certificates import wilson
@@ -267,9 +267,3 @@ def folder_name(network: str, background: str) -> str:
     """A folder for the run of one network on one background."""
     words = network if kind(background) == "black" else f"{network}-{background}"
     return "".join(c if c.isalnum() or c in "-._" else "-" for c in words)
-
-
-def check_output(out: Path) -> None:
-    """Refuse a folder that holds other things, before anything is computed."""
-    if out.is_dir() and any(out.iterdir()) and not (out / "runs").is_dir():
-        raise MissingFile(f"The folder {str(out)!r} holds other things; name an empty one.")

@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 
 from verax.errors import InvalidParameter
+from verax.reproductions.claims import Floats, NotTestable, limits
 from verax.reproductions.smerf import paper
-from verax.reproductions.smerf.measurements import Floats, Measurements, NotTestable
+from verax.reproductions.smerf.measurements import Measurements
 from verax.reproductions.smerf.paper import Reference
-from verax.studies.statistics import interval
 
 TARGET = 0.06
 """Mean absolute difference over the forty numbers of Figure 2 that a reproduction should not exceed."""
@@ -98,12 +98,6 @@ def match(reference: Reference, measured: Measurements) -> Match:
     ours = summarise(draws, reference.statistic)[:, 0]
     lost = measured.any_undefined(reference.metric, reference.method, positions, network, background)
     return Match(ours, 0.0 if lost else float(ours[0]))
-
-
-def limits(draws: Floats) -> tuple[float, float]:
-    """The interval of a measurement. It holds the measurement: replicates of a minimum lie too low."""
-    low, high = interval(draws[1:])
-    return float(min(low, draws[0])), float(max(high, draws[0]))
 
 
 def _row(reference: Reference, measured: Measurements) -> dict[str, object]:

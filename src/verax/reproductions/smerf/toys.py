@@ -19,8 +19,8 @@ from verax.metrics import published
 from verax.metrics.scoring import published_scores
 from verax.networks.architectures import cnn3, cnn4
 from verax.protocols.published import prepare
+from verax.reproductions.claims import Floats
 from verax.reproductions.smerf import paper
-from verax.reproductions.smerf.measurements import Floats
 from verax.tasks.textbox.scenes import TEXTBOX
 from verax.tasks.textbox.task import TextBox
 

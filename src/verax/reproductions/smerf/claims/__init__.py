@@ -6,8 +6,9 @@ from typing import Any
 
 import pandas as pd
 
+from verax.reproductions.claims import Finding
 from verax.reproductions.smerf.claims import agreement, complicated, data, simple, variants
-from verax.reproductions.smerf.claims.base import VERDICTS, Chapter, Claim, Finding
+from verax.reproductions.smerf.claims.base import VERDICTS, Chapter, Claim
 from verax.reproductions.smerf.measurements import Measurements, measure
 
 __all__ = ["CHAPTERS", "CLAIMS", "VERDICTS", "Claim", "Finding", "evaluate"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import rankdata
 
+from verax.reproductions.claims import Finding, Floats, NotTestable, between, count, threshold
 from verax.reproductions.smerf import paper
-from verax.reproductions.smerf.claims.base import Chapter, Finding, between, count, threshold
+from verax.reproductions.smerf.claims.base import Chapter
 from verax.reproductions.smerf.claims.simple import BY_OBJECTS
-from verax.reproductions.smerf.measurements import EVERYTHING, Floats, Measurements, NotTestable
+from verax.reproductions.smerf.measurements import EVERYTHING, Measurements
 from verax.studies.leaderboards import SUCCESS
 
 chapter = Chapter("Metrics against each other, and identifiability")

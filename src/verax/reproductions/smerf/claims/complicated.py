@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from verax.reproductions.claims import Finding, Floats, between, count, limits, number, settled, threshold
 from verax.reproductions.smerf import paper
-from verax.reproductions.smerf.claims.base import (
-    Chapter,
-    Finding,
-    between,
-    count,
-    number,
-    settled,
-    threshold,
-)
-from verax.reproductions.smerf.measurements import ORACLE, PLAIN, Floats, Measurements
-from verax.reproductions.smerf.tables import limits
+from verax.reproductions.smerf.claims.base import Chapter
+from verax.reproductions.smerf.measurements import ORACLE, PLAIN, Measurements
 from verax.studies.leaderboards import SUCCESS
 
 chapter = Chapter("Complex reasoning")

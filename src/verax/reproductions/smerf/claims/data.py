@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from verax.networks.certificates import wilson
+from verax.reproductions.claims import FAILS, Finding, NotTestable, count, exact, threshold
 from verax.reproductions.smerf import paper, toys
-from verax.reproductions.smerf.claims.base import FAILS, Chapter, Finding, count, exact, threshold
-from verax.reproductions.smerf.measurements import PLAIN, Measurements, NotTestable
+from verax.reproductions.smerf.claims.base import Chapter
+from verax.reproductions.smerf.measurements import PLAIN, Measurements
 from verax.tasks.textbox.reasoning import Reasoning
 from verax.tasks.textbox.settings import SETTINGS
 

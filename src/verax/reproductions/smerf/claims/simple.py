@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from verax.reproductions.claims import Finding, between, count, exact, limits, number, threshold
 from verax.reproductions.smerf import paper, toys
-from verax.reproductions.smerf.claims.base import (
-    Chapter,
-    Finding,
-    between,
-    count,
-    exact,
-    number,
-    threshold,
-)
+from verax.reproductions.smerf.claims.base import Chapter
 from verax.reproductions.smerf.measurements import EVERYTHING, ORACLE, Measurements
-from verax.reproductions.smerf.tables import limits
 from verax.studies.leaderboards import SUCCESS
 
 chapter = Chapter("Simple reasoning")

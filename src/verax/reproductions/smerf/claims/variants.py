@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from verax.reproductions.claims import Finding, NotTestable, between, count, exact, threshold
 from verax.reproductions.smerf import paper
 from verax.reproductions.smerf.claims.agreement import spearman
-from verax.reproductions.smerf.claims.base import Chapter, Finding, between, count, exact, threshold
+from verax.reproductions.smerf.claims.base import Chapter
 from verax.reproductions.smerf.claims.complicated import drop
-from verax.reproductions.smerf.measurements import Measurements, NotTestable
+from verax.reproductions.smerf.measurements import Measurements
 from verax.studies.leaderboards import SUCCESS
 
 networks = Chapter("Architecture and robustness")
