@@ -263,7 +263,7 @@
   options(byId("case"), [["", "any"], ...data.cases.map((entry, place) => [String(place), entry.name])]);
   options(byId("label"), [["", "any"], ...menu(data.label)]);
   options(byId("prediction"), [["", "any"], ["right", "right ones"], ["wrong", "wrong ones"], ...menu(data.prediction)]);
-  options(byId("sort"), [["", "as they come, or as the case asks"], ...[...metrics, "confidence"].flatMap((name) => [[`${name} up`, `${name}, lowest first`], [`${name} down`, `${name}, highest first`]])]);
+  options(byId("sort"), [["", "as they come"], ...[...metrics, "confidence"].flatMap((name) => [[`${name} up`, `${name}, lowest first`], [`${name} down`, `${name}, highest first`]])]);
   options(byId("confusion-score"), metrics.map((name) => [name, name]));
   for (const id of ["case", "label", "prediction", "sort"]) byId(id).addEventListener("change", (event) => { state[id] = event.target.value; visible = page; update(); });
   byId("confusion-score").addEventListener("change", confusion);
