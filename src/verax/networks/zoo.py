@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 import math
 import urllib.error
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -117,7 +119,9 @@ def subject(model: str | nn.Module, weights: str | Path = PRETRAINED, outputs: i
             f"A network is called timm:NAME or torchvision:NAME, not {str(model)!r}; "
             "your own is handed to verax.align as a module."
         )
-    made = (_timm if source == "timm" else _torchvision)(name, str(weights) == PRETRAINED, outputs)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # weights that are drawn are drawn alike every time
+        made = (_timm if source == "timm" else _torchvision)(name, str(weights) == PRETRAINED, outputs)
     if str(weights) not in (PRETRAINED, NONE):
         load_weights(made.model, Path(weights))
     return replace(made, name=str(model))
@@ -132,8 +136,20 @@ def _package(name: str) -> Any:
         raise MissingExtra(f"{name!r} is not installed; install it with: pip install {name}") from error
 
 
+@contextmanager
+def _without_chatter(name: str) -> Iterator[None]:
+    """Errors of a library are raised, and what it says of its attempts is not asked for."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
 def _failed(name: str, error: Exception) -> WeightsError:
-    reason = str(error).partition("\n")[0][:200]
+    reason = str(error).partition("\n")[0].partition(". ")[0][:120]
     return WeightsError(
         f"The pretrained weights of {name!r} could not be loaded ({reason or type(error).__name__}); "
         "give a file with --weights, or 'none'."
@@ -146,7 +162,8 @@ def _timm(name: str, pretrained: bool, outputs: int | None) -> Subject:
         raise UnknownName(f"timm has no network {name!r}{suggestion(name, timm.list_models())}")
     size = {} if outputs is None else {"num_classes": outputs}
     try:
-        model = timm.create_model(name, pretrained=pretrained, **size)
+        with _without_chatter("huggingface_hub"):
+            model = timm.create_model(name, pretrained=pretrained, **size)
     except (OSError, RuntimeError, ValueError, urllib.error.URLError) as error:
         raise _failed(f"timm:{name}", error) from error
     names = None

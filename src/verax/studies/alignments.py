@@ -39,8 +39,8 @@ class Alignment:
 
     Attributes:
         scores: one row for each image: index, id, label, prediction, right, target, confidence, area, shown,
-            empty, flat, case, the scores, and each score of as many pixels at random places (``NAME/random``) and
-            around the middle (``NAME/centre``).
+            empty, flat, case, the scores, and each of them for as many pixels at random places
+            (``NAME/random``) and around the middle (``NAME/centre``).
         facts: network, data, method and settings, and what was noticed.
         pictures: thumbnails of some of the images, for the report.
     """
