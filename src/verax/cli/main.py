@@ -11,8 +11,7 @@ import sys
 
 import typer
 
-from verax.cli import data, listing, networks, reproductions, runs
-from verax.cli import alignment, listing, networks, reproductions, runs
+from verax.cli import alignment, data, listing, networks, reproductions, runs
 from verax.errors import VeraxError
 from verax.version import __version__
 

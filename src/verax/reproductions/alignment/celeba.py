@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 from torch import nn
 
@@ -19,7 +18,7 @@ from verax.reproductions.alignment.measuring import RIGHT, Evidence, measure, sh
 from verax.reproductions.alignment.models import SmallNet
 from verax.reproductions.alignment.options import Options
 from verax.reproductions.alignment.training import Recipe, held, trained
-from verax.reproductions.claims import Finding, between, threshold
+from verax.reproductions.claims import Finding, Floats, NotTestable, between, exact, threshold
 from verax.tasks.alignment.bias import GROUPS, counts
 from verax.tasks.alignment.faces import Faces
 
@@ -161,7 +160,7 @@ chapter = Chapter("Smile or hair colour")
 claim = chapter.claim
 
 
-def _draws(evidence: Evidence, score: str, network: str, part: str, test: str = "unbiased") -> np.ndarray:
+def _draws(evidence: Evidence, score: str, network: str, part: str, test: str = "unbiased") -> Floats:
     return evidence.draws(score, network=network, test=test, part=part, method=METHOD)
 
 
@@ -212,8 +211,6 @@ def retraining(evidence: Evidence) -> Finding:
     rows = evidence.where(network="unbiased", test="unbiased", part="mouth", method=METHOD)
     means = rows.groupby("seed")["iou"].mean().to_numpy()
     values = ", ".join(f"{value:.3f}" for value in means)
-    from verax.reproductions.claims import NotTestable, exact
-
     if len(means) < 2:
         raise NotTestable("Only one network was trained.")
     width = float(means.max() - means.min())

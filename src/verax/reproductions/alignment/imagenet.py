@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
 
 from verax.correlations import average_ranks, correlation
 from verax.errors import MissingFile
@@ -19,7 +20,7 @@ from verax.reproductions.alignment.base import Chapter, Experiment
 from verax.reproductions.alignment.drawing import Drawn
 from verax.reproductions.alignment.measuring import RIGHT, Evidence, draws, measure, shown, some, summary
 from verax.reproductions.alignment.options import Options
-from verax.reproductions.claims import Finding, Floats, NotTestable, between, count, exact, threshold
+from verax.reproductions.claims import Finding, Floats, NotTestable, between, count, exact
 from verax.studies.statistics import interval
 from verax.tasks.alignment import AnnotatedImages
 from verax.tasks.alignment.folders import masked_folder
@@ -124,8 +125,6 @@ def correlations(table: pd.DataFrame) -> pd.DataFrame:
 
 def correlated(a: Floats, b: Floats, picks: np.ndarray, ranked: bool) -> tuple[float, float, float]:
     """A correlation with its bootstrap interval over pairs."""
-    import torch
-
     def one(x: Floats, y: Floats) -> Floats:
         left, right = torch.from_numpy(np.atleast_2d(x)), torch.from_numpy(np.atleast_2d(y))
         if ranked:

@@ -5,7 +5,6 @@ Bang, Boggust and Satyanarayan, "Explanation Alignment" (ECCV 2024 workshops), s
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from verax.reproductions.alignment.measuring import RIGHT, Evidence, measure, sh
 from verax.reproductions.alignment.models import DigitNet
 from verax.reproductions.alignment.options import Options
 from verax.reproductions.alignment.training import DIGITS, Lesson, Recipe, trained
-from verax.reproductions.claims import FAILS, Finding, NotTestable, between, exact, settled, threshold
+from verax.reproductions.claims import Finding, Floats, NotTestable, between, settled, threshold
 from verax.tasks.alignment.digits import ColourDigits, available
 
 CLEAN, SPURIOUS = "not-spurious", "spurious"
@@ -168,7 +167,7 @@ def _published(evidence: Evidence) -> None:
         raise NotTestable("The number belongs to MNIST and the published recipe, which were not run.")
 
 
-def _draws(evidence: Evidence, score: str, network: str, test: str, part: str = "digit") -> np.ndarray:
+def _draws(evidence: Evidence, score: str, network: str, test: str, part: str = "digit") -> Floats:
     return evidence.draws(score, network=network, test=test, part=part, method=METHOD)
 
 
