@@ -187,7 +187,9 @@ def alignment(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
     store: Annotated[
         Path | None,
-        typer.Option(envvar="VERAX_STORE", help="Where trained networks are kept (default: the user's cache)."),
+        typer.Option(
+            envvar="VERAX_STORE", help="Where trained networks are kept (default: the user's cache)."
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Few images: a first look.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,

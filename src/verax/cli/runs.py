@@ -70,7 +70,9 @@ def run(
     data: Annotated[
         Path | None, typer.Option(help="Folder with images, for alignment-... (default: under VERAX_DATA).")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Of alignment-...: few images, a first look.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Of alignment-...: few images, a first look.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no tables.")] = False,
 ) -> None:
     """Run a study: explain, score, rank, and write a report. Rerunning does only what is missing."""
@@ -82,7 +84,16 @@ def run(
         unused |= {"field": field, "variable": variable}
         asked = {"methods": _names(methods), "networks": _names(networks), "seeds": _numbers(seeds)}
         experiments.run(
-            study, out, quiet, unused, samples=samples, data=data, quick=quick, device=device, store=store, **asked
+            study,
+            out,
+            quiet,
+            unused,
+            samples=samples,
+            data=data,
+            quick=quick,
+            device=device,
+            store=store,
+            **asked,
         )
         return
     if data is not None or quick:

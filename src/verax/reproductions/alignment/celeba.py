@@ -147,12 +147,26 @@ def figures(evidence: Evidence) -> list[Drawn]:
     for part in PARTS:
         titles = [f"{network} network" for network in DESIGNS]
         note = "Outlined: what people would mark. The + is the strongest pixel; O: it lies inside."
-        drawn.append(Drawn(f"figure-2-{part}", f"What both networks look at, against the {part}", note, drawing.strip(lines, part, titles)))
+        drawn.append(
+            Drawn(
+                f"figure-2-{part}",
+                f"What both networks look at, against the {part}",
+                note,
+                drawing.strip(lines, part, titles),
+            )
+        )
     every = summary(evidence.where(test="unbiased"))
     every["which"] = [f"{n} network, {p}" for n, p in zip(every["network"], every["part"], strict=True)]
     for score in ("iou", "pointing-game"):
         note = "Unbiased test. Ticks are chance for a part of that size."
-        drawn.append(Drawn(f"methods-{score}", f"Every method: {score}", note, drawing.bars(every, score, "which", "method")))
+        drawn.append(
+            Drawn(
+                f"methods-{score}",
+                f"Every method: {score}",
+                note,
+                drawing.bars(every, score, "which", "method"),
+            )
+        )
     return drawn
 
 
@@ -164,48 +178,97 @@ def _draws(evidence: Evidence, score: str, network: str, part: str, test: str = 
     return evidence.draws(score, network=network, test=test, part=part, method=METHOD)
 
 
-@claim("celeba-hidden", "Table 2", "On the biased test both networks look alike: the biased one is at least as accurate.")
+@claim(
+    "celeba-hidden",
+    "Table 2",
+    "On the biased test both networks look alike: the biased one is at least as accurate.",
+)
 def hidden(evidence: Evidence) -> Finding:
     ours, other = (_draws(evidence, RIGHT, name, "mouth", "biased") for name in ("biased", "unbiased"))
-    return threshold(ours - other, "above", -0.05, "accuracy of the biased minus the unbiased network", f"{between(ours, 3)} and {between(other, 3)}; the paper has 0.936 and 0.918.")
+    return threshold(
+        ours - other,
+        "above",
+        -0.05,
+        "accuracy of the biased minus the unbiased network",
+        f"{between(ours, 3)} and {between(other, 3)}; the paper has 0.936 and 0.918.",
+    )
 
 
 @claim("celeba-groups", "Table 2", "In groups that the bias contradicts the biased network fails.")
 def groups(evidence: Evidence) -> Finding:
     parts = {
-        g: evidence.draws(RIGHT, network="biased", test="unbiased", part="mouth", method=METHOD, group=g) for g in GROUPS
+        g: evidence.draws(RIGHT, network="biased", test="unbiased", part="mouth", method=METHOD, group=g)
+        for g in GROUPS
     }
     usual = (parts["black-smile"] + parts["blond-plain"]) / 2
     contrary = (parts["black-plain"] + parts["blond-smile"]) / 2
     words = ", ".join(f"{name} {values[0]:.3f}" for name, values in parts.items())
-    return threshold(usual - contrary, "above", 0.2, "accuracy lost in the contrary groups", f"{words}. The paper: 0.997, 0.150, 0.470, 0.998.")
+    return threshold(
+        usual - contrary,
+        "above",
+        0.2,
+        "accuracy lost in the contrary groups",
+        f"{words}. The paper: 0.997, 0.150, 0.470, 0.998.",
+    )
 
 
 @claim("celeba-mouth", "Table 2", "The unbiased network looks at the mouth more than the biased one.")
 def mouth(evidence: Evidence) -> Finding:
     ours, other = (_draws(evidence, "iou", name, "mouth", "biased") for name in ("unbiased", "biased"))
-    return threshold(ours - other, "above", 0.0, "mouth IoU, unbiased minus biased", f"{between(ours, 3)} and {between(other, 3)}; the paper has 0.175 and 0.005.")
+    return threshold(
+        ours - other,
+        "above",
+        0.0,
+        "mouth IoU, unbiased minus biased",
+        f"{between(ours, 3)} and {between(other, 3)}; the paper has 0.175 and 0.005.",
+    )
 
 
-@claim("celeba-mouth-chance", "Table 2 and chance", "The unbiased network meets the mouth more often than by chance.")
+@claim(
+    "celeba-mouth-chance",
+    "Table 2 and chance",
+    "The unbiased network meets the mouth more often than by chance.",
+)
 def mouth_chance(evidence: Evidence) -> Finding:
     value, chance = (_draws(evidence, f"pointing-game{end}", "unbiased", "mouth") for end in ("", "/random"))
-    return threshold(value - chance, "above", 0.0, "mouth PG above chance", f"PG {between(value, 3)}, chance {chance[0]:.3f}.")
+    return threshold(
+        value - chance,
+        "above",
+        0.0,
+        "mouth PG above chance",
+        f"PG {between(value, 3)}, chance {chance[0]:.3f}.",
+    )
 
 
 @claim("celeba-hair", "Section 4.2", "The biased network looks at the hair.")
 def hair(evidence: Evidence) -> Finding:
     value, chance = (_draws(evidence, f"pointing-game{end}", "biased", "hair") for end in ("", "/random"))
-    return threshold(value - chance, "above", 0.0, "hair PG above chance", f"PG {between(value, 3)}, chance {chance[0]:.3f}; IoU {between(_draws(evidence, 'iou', 'biased', 'hair'), 3)}.")
+    return threshold(
+        value - chance,
+        "above",
+        0.0,
+        "hair PG above chance",
+        f"PG {between(value, 3)}, chance {chance[0]:.3f}; IoU {between(_draws(evidence, 'iou', 'biased', 'hair'), 3)}.",
+    )
 
 
 @claim("celeba-hair-more", "Section 4.2", "It looks at the hair more than the unbiased one.")
 def hair_more(evidence: Evidence) -> Finding:
     ours, other = (_draws(evidence, "pointing-game", name, "hair") for name in ("biased", "unbiased"))
-    return threshold(ours - other, "above", 0.0, "hair PG, biased minus unbiased", f"{between(ours, 3)} and {between(other, 3)}.")
+    return threshold(
+        ours - other,
+        "above",
+        0.0,
+        "hair PG, biased minus unbiased",
+        f"{between(ours, 3)} and {between(other, 3)}.",
+    )
 
 
-@claim("celeba-retraining", "Table 2", "Mouth IoU is a property of the design: networks trained again agree within 0.05.")
+@claim(
+    "celeba-retraining",
+    "Table 2",
+    "Mouth IoU is a property of the design: networks trained again agree within 0.05.",
+)
 def retraining(evidence: Evidence) -> Finding:
     """The authors' own runs have 0.11 to 0.48 at equal accuracy."""
     rows = evidence.where(network="unbiased", test="unbiased", part="mouth", method=METHOD)
@@ -214,10 +277,19 @@ def retraining(evidence: Evidence) -> Finding:
     if len(means) < 2:
         raise NotTestable("Only one network was trained.")
     width = float(means.max() - means.min())
-    return exact(width < 0.05, f"Mouth IoU of {len(means)} unbiased networks: {values}. The authors' runs: 0.11 to 0.48.", "the range is below 0.05", width)
+    return exact(
+        width < 0.05,
+        f"Mouth IoU of {len(means)} unbiased networks: {values}. The authors' runs: 0.11 to 0.48.",
+        "the range is below 0.05",
+        width,
+    )
 
 
-@claim("celeba-verdict", "Beyond the paper", "Whatever the method: the biased network looks at the hair, the unbiased one at the mouth.")
+@claim(
+    "celeba-verdict",
+    "Beyond the paper",
+    "Whatever the method: the biased network looks at the hair, the unbiased one at the mouth.",
+)
 def verdict(evidence: Evidence) -> Finding:
     expected = [
         ({"network": "biased", "test": "unbiased"}, "hair", "mouth"),

@@ -112,7 +112,9 @@ def bars(table: pd.DataFrame, score: str, rows: str, colours: str, title: str = 
     names, kinds = list(dict.fromkeys(table[rows])), list(dict.fromkeys(table[colours]))
     height = 0.8 / len(kinds)
     with style():
-        figure = Figure(figsize=(6.4, 0.24 * len(names) * len(kinds) + 0.16 * len(names) + 1.2), layout="constrained")
+        figure = Figure(
+            figsize=(6.4, 0.24 * len(names) * len(kinds) + 0.16 * len(names) + 1.2), layout="constrained"
+        )
         axes = figure.add_subplot()
         for place, kind in enumerate(kinds):
             own = table[table[colours] == kind].set_index(rows)
@@ -131,7 +133,9 @@ def bars(table: pd.DataFrame, score: str, rows: str, colours: str, title: str = 
                 error_kw={"ecolor": INK, "elinewidth": 0.9},
             )
             chance = own[f"{score} chance"].to_numpy(float)
-            axes.scatter(chance, ys, marker="|", s=60, color=INK, zorder=3, label="chance" if place == 0 else None)
+            axes.scatter(
+                chance, ys, marker="|", s=60, color=INK, zorder=3, label="chance" if place == 0 else None
+            )
         axes.set_yticks(range(len(names)), [str(name) for name in names])
         axes.invert_yaxis()
         axes.set_xlabel(score)

@@ -95,7 +95,14 @@ def gather(options: Options) -> Evidence:
                 table, _ = measure(found, which, methods, (part,), batch=16, device=options.device, **labels)
                 rows.append(table)
         _, kept = measure(
-            found, some(images, 12), [METHOD], (part,), batch=12, device=options.device, keep=12, network=found.name
+            found,
+            some(images, 12),
+            [METHOD],
+            (part,),
+            batch=12,
+            device=options.device,
+            keep=12,
+            network=found.name,
         )
         pictures += kept
     facts = {
@@ -125,6 +132,7 @@ def correlations(table: pd.DataFrame) -> pd.DataFrame:
 
 def correlated(a: Floats, b: Floats, picks: np.ndarray, ranked: bool) -> tuple[float, float, float]:
     """A correlation with its bootstrap interval over pairs."""
+
     def one(x: Floats, y: Floats) -> Floats:
         left, right = torch.from_numpy(np.atleast_2d(x)), torch.from_numpy(np.atleast_2d(y))
         if ranked:
@@ -144,7 +152,16 @@ def tables(evidence: Evidence) -> dict[str, pd.DataFrame]:
     return {
         "Networks": main,
         "Every method": shown(every).drop(columns=["networks"])[
-            ["network", "method", "images", RIGHT, "iou", "iou by chance", "pointing-game", "pointing-game by chance"]
+            [
+                "network",
+                "method",
+                "images",
+                RIGHT,
+                "iou",
+                "iou by chance",
+                "pointing-game",
+                "pointing-game by chance",
+            ]
         ],
         "The 22 published networks": published().sort_values(RIGHT, ascending=False),
         "Correlations over the 22 published networks": correlations(published()),
@@ -158,14 +175,37 @@ def figures(evidence: Evidence) -> list[Drawn]:
     for network in dict.fromkeys(p.labels["network"] for p in evidence.pictures):
         own = [p for p in evidence.pictures if p.labels["network"] == network]
         note = "Blue: what people outlined. Orange: what the network looks at. The + is the strongest pixel; O: it lies inside."
-        drawn.append(Drawn(f"outlines-{network.replace(':', '-')}", f"What {network} looks at", note, drawing.outlines(own, part)))
+        drawn.append(
+            Drawn(
+                f"outlines-{network.replace(':', '-')}",
+                f"What {network} looks at",
+                note,
+                drawing.outlines(own, part),
+            )
+        )
     ours = summary(evidence.where(method=METHOD)).assign(source="here: " + evidence.facts["data"])
     both = pd.concat([ours, published().assign(source="paper: ImageNet")], ignore_index=True)
     for score in ("iou", "pointing-game"):
-        note = "The published points are on other images: ours and theirs are not to be compared point by point."
-        drawn.append(Drawn(f"accuracy-{score}", f"Accuracy and {score}", note, drawing.scatter(both, RIGHT, score, "network", groups="source")))
+        note = (
+            "The published points are on other images: ours and theirs are not to be compared point by point."
+        )
+        drawn.append(
+            Drawn(
+                f"accuracy-{score}",
+                f"Accuracy and {score}",
+                note,
+                drawing.scatter(both, RIGHT, score, "network", groups="source"),
+            )
+        )
     every = summary(evidence.rows)
-    drawn.append(Drawn("methods-iou", "Every method: IoU", "Ticks are chance for an animal of that size.", drawing.bars(every, "iou", "network", "method")))
+    drawn.append(
+        Drawn(
+            "methods-iou",
+            "Every method: IoU",
+            "Ticks are chance for an animal of that size.",
+            drawing.bars(every, "iou", "network", "method"),
+        )
+    )
     return drawn
 
 
@@ -177,7 +217,11 @@ def _networks(evidence: Evidence) -> list[str]:
     return list(dict.fromkeys(evidence.rows["network"]))
 
 
-@claim("imagenet-chance", "Figure A1 and chance", "Networks look where people do: IoU above that of as many random pixels.")
+@claim(
+    "imagenet-chance",
+    "Figure A1 and chance",
+    "Networks look where people do: IoU above that of as many random pixels.",
+)
 def chance(evidence: Evidence) -> Finding:
     names, flags, words = _networks(evidence), [], []
     for name in names:
@@ -199,14 +243,23 @@ def peak(evidence: Evidence) -> Finding:
     return count(np.stack(flags, 1), names, "networks with PG above 0.5", more="; ".join(words) + ".")
 
 
-@claim("imagenet-interchangeable", "Section 4.4", "IoU and PG rank networks alike (Spearman 0.902), so that either will do.")
+@claim(
+    "imagenet-interchangeable",
+    "Section 4.4",
+    "IoU and PG rank networks alike (Spearman 0.902), so that either will do.",
+)
 def interchangeable(evidence: Evidence) -> Finding:
     """The 0.902 is of gradients on 195 networks; of Grad-CAM on the 22 it is much less."""
     table = published()
     a, b = table["iou"].to_numpy(float), table["pointing-game"].to_numpy(float)
     picks = np.random.default_rng(0).integers(0, len(a), (2000, len(a)))
     value, low, high = correlated(a, b, picks, ranked=True)
-    return exact(low > 0.7, f"Spearman of the 22 published Grad-CAM points: {value:.2f} [{low:.2f}, {high:.2f}].", "the whole interval lies above 0.7", value)
+    return exact(
+        low > 0.7,
+        f"Spearman of the 22 published Grad-CAM points: {value:.2f} [{low:.2f}, {high:.2f}].",
+        "the whole interval lies above 0.7",
+        value,
+    )
 
 
 @claim("imagenet-accuracy", "Section 4.4", "More accurate networks are not better aligned.")
@@ -215,14 +268,28 @@ def accuracy(evidence: Evidence) -> Finding:
     a, b = table[RIGHT].to_numpy(float), table["iou"].to_numpy(float)
     picks = np.random.default_rng(0).integers(0, len(a), (2000, len(a)))
     value, low, high = correlated(a, b, picks, ranked=False)
-    return exact(high < 0.3, f"Pearson of accuracy and IoU over the 22 published points: {value:.2f} [{low:.2f}, {high:.2f}].", "the whole interval lies below 0.3", value)
+    return exact(
+        high < 0.3,
+        f"Pearson of accuracy and IoU over the 22 published points: {value:.2f} [{low:.2f}, {high:.2f}].",
+        "the whole interval lies below 0.3",
+        value,
+    )
 
 
-@claim("imagenet-layers", "Beyond the paper", "No map is constant: Grad-CAM has a layer of more than one pixel in every network.")
+@claim(
+    "imagenet-layers",
+    "Beyond the paper",
+    "No map is constant: Grad-CAM has a layer of more than one pixel in every network.",
+)
 def layers(evidence: Evidence) -> Finding:
     rows = evidence.where(method=METHOD)
     flat = int(rows["flat"].sum())
-    return exact(flat == 0, f"{flat} of {len(rows)} maps are constant. The published rule gives 26 of 195 networks a 1 x 1 map.", "no map is constant", float(flat))
+    return exact(
+        flat == 0,
+        f"{flat} of {len(rows)} maps are constant. The published rule gives 26 of 195 networks a 1 x 1 map.",
+        "no map is constant",
+        float(flat),
+    )
 
 
 @claim("imagenet-verdict", "Beyond the paper", "Methods rank the networks alike.")
@@ -235,7 +302,12 @@ def verdict(evidence: Evidence) -> Finding:
         values = [evidence.where(network=n, method=method)["iou"].mean() for n in names]
         orders[method] = " > ".join(names[k].replace("efficientnet-", "") for k in np.argsort(values)[::-1])
     words = "; ".join(f"{method}: {order}" for method, order in orders.items())
-    return exact(len(set(orders.values())) == 1, f"By IoU, {words}.", "all methods give one order", float(len(set(orders.values()))))
+    return exact(
+        len(set(orders.values())) == 1,
+        f"By IoU, {words}.",
+        "all methods give one order",
+        float(len(set(orders.values()))),
+    )
 
 
 EXPERIMENT = Experiment(

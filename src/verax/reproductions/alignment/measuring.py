@@ -111,7 +111,9 @@ def measure(
                     columns[name + _RANDOM] = judged.random[name].cpu().numpy()
                 tables.append(pd.DataFrame(columns).assign(**labels, method=method, part=part))
             if start < keep:
-                pictures += _kept(found.map(torch.Tensor.cpu), maps.cpu(), ask, keep - start, method, labels, parts)
+                pictures += _kept(
+                    found.map(torch.Tensor.cpu), maps.cpu(), ask, keep - start, method, labels, parts
+                )
         start += len(found)
     return pd.concat(tables, ignore_index=True), pictures
 
@@ -147,7 +149,13 @@ class Picture:
 
 
 def _kept(
-    batch: Any, maps: Tensor, ask: Question, most: int, method: str, labels: Mapping[str, Any], parts: Sequence[str]
+    batch: Any,
+    maps: Tensor,
+    ask: Question,
+    most: int,
+    method: str,
+    labels: Mapping[str, Any],
+    parts: Sequence[str],
 ) -> list[Picture]:
     shown = ask.judging.binarisation(maps)
     return [
@@ -221,7 +229,9 @@ def draws(rows: pd.DataFrame, score: str) -> Floats:
     return result
 
 
-def summary(rows: pd.DataFrame, scores: Sequence[str] = ("iou", "pointing-game"), by: Sequence[str] = ()) -> pd.DataFrame:
+def summary(
+    rows: pd.DataFrame, scores: Sequence[str] = ("iou", "pointing-game"), by: Sequence[str] = ()
+) -> pd.DataFrame:
     """A row for each network, test, method and part: means with intervals, chance and lift."""
     keys = [*[key for key in _KEYS if key in rows and key != "seed"], *by]
     found = []
@@ -263,4 +273,3 @@ def shown(table: pd.DataFrame, scores: Sequence[str] = ("iou", "pointing-game"))
 
 def _number(value: float) -> str:
     return "–" if not np.isfinite(value) else f"{value:.3f}"
-

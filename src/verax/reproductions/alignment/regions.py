@@ -88,7 +88,10 @@ def ranked(evidence: Evidence) -> pd.DataFrame:
                 "network": network,
                 RIGHT: f"{every[RIGHT].mean():.3f}",
                 "by lift": ", ".join(f"{region} {own[region][0]:.1f}" for region in ranking(own)),
-                **{f"by {s}": ", ".join(f"{r} {v:.3f}" for r, v in values.items()) for s, values in plain.items()},
+                **{
+                    f"by {s}": ", ".join(f"{r} {v:.3f}" for r, v in values.items())
+                    for s, values in plain.items()
+                },
             }
         )
     return pd.DataFrame(rows)
@@ -135,11 +138,23 @@ def figures(evidence: Evidence) -> list[Drawn]:
     lines = [[kinds[network, name] for network in networks] for name in ids]
     for part in ("mouth", "skin"):
         note = "Networks that differ in their seed alone. The + is the strongest pixel; O: it lies in the outlined region."
-        drawn.append(Drawn(f"figure-3-{part}", f"What each network looks at, against the {part}", note, drawing.strip(lines, part, networks)))
+        drawn.append(
+            Drawn(
+                f"figure-3-{part}",
+                f"What each network looks at, against the {part}",
+                note,
+                drawing.strip(lines, part, networks),
+            )
+        )
     own = summary(evidence.where(method=METHOD), ("iou", "pointing-game", RANK_BY))
     for score in ("iou", RANK_BY):
         drawn.append(
-            Drawn(f"regions-{score}", f"Regions: {score}", "Ticks are chance for a region of that size.", drawing.bars(own, score, "part", "network"))
+            Drawn(
+                f"regions-{score}",
+                f"Regions: {score}",
+                "Ticks are chance for a region of that size.",
+                drawing.bars(own, score, "part", "network"),
+            )
         )
     return drawn
 
@@ -148,15 +163,23 @@ chapter = Chapter("Regions of faces")
 claim = chapter.claim
 
 
-@claim("regions-mouth", "Section 4.3", "For its size, the mouth is what networks that tell smiles look at most.")
+@claim(
+    "regions-mouth", "Section 4.3", "For its size, the mouth is what networks that tell smiles look at most."
+)
 def mouth(evidence: Evidence) -> Finding:
     found = lifts(evidence, METHOD)
     best = max((r for r in REGIONS if r != "mouth"), key=lambda r: float(np.nan_to_num(found[r][0])))
     words = ", ".join(f"{r} {found[r][0]:.1f}" for r in ranking(found))
-    return threshold(found["mouth"] - found[best], "above", 0.0, f"lift of the mouth minus that of the {best}", f"{words}.")
+    return threshold(
+        found["mouth"] - found[best], "above", 0.0, f"lift of the mouth minus that of the {best}", f"{words}."
+    )
 
 
-@claim("regions-retraining", "Section 4.3, Table 3", "Networks of equal accuracy that differ in their seed look at different regions.")
+@claim(
+    "regions-retraining",
+    "Section 4.3, Table 3",
+    "Networks of equal accuracy that differ in their seed look at different regions.",
+)
 def retraining(evidence: Evidence) -> Finding:
     networks = list(dict.fromkeys(evidence.rows["network"]))
     if len(networks) < 2:
@@ -165,7 +188,12 @@ def retraining(evidence: Evidence) -> Finding:
     rights = [float(evidence.draws(RIGHT, network=n, method=METHOD, part="mouth")[0]) for n in networks]
     words = "; ".join(f"{n}: {', '.join(order[:3])}" for n, order in orders.items())
     firsts = len({order[0] for order in orders.values()})
-    return exact(firsts > 1, f"First three regions by lift, {words}. Accuracies {min(rights):.3f} to {max(rights):.3f}.", "the first region is not the same for all", float(firsts))
+    return exact(
+        firsts > 1,
+        f"First three regions by lift, {words}. Accuracies {min(rights):.3f} to {max(rights):.3f}.",
+        "the first region is not the same for all",
+        float(firsts),
+    )
 
 
 @claim("regions-size", "Table 3", "IoU tells which region matters, whatever its size.")
@@ -189,7 +217,12 @@ def verdict(evidence: Evidence) -> Finding:
     firsts = {m: ranking(lifts(evidence, m)) for m in dict.fromkeys(evidence.rows["method"])}
     words = "; ".join(f"{m}: {', '.join(order[:3])}" for m, order in firsts.items())
     agree = [order[0] == "mouth" for order in firsts.values()]
-    return exact(all(agree), f"{sum(agree)} of {len(agree)} methods. {words}.", "the mouth is first for every method", float(sum(agree)))
+    return exact(
+        all(agree),
+        f"{sum(agree)} of {len(agree)} methods. {words}.",
+        "the mouth is first for every method",
+        float(sum(agree)),
+    )
 
 
 EXPERIMENT = Experiment(
