@@ -1,7 +1,7 @@
 """EfficientNet-lite0 to lite2, whose ImageNet weights come with packages of the Python registry.
 
-Tan and Le, ICML 2019; weights converted from TensorFlow (Apache-2.0). They need no download at run time, which
-makes them the networks for comparisons on photographs that work anywhere.
+Tan and Le, ICML 2019; weights converted from TensorFlow (Apache-2.0). They need no download at run time, so
+that comparisons on photographs work anywhere.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def lite(name: str) -> Subject:
 
 
 def listed(name: str) -> Subject:
-    """A network of a list: ``efficientnet-lite0``, ``timm:NAME``, ``torchvision:NAME`` or ``timm:NAME=FILE``."""
+    """A network of a list: ``efficientnet-lite0``, ``timm:NAME``, ``torchvision:NAME`` or ``NAME=FILE``."""
     if name.startswith("efficientnet-lite"):
         return lite(name)
     plain, equals, file = name.partition("=")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,36 +57,49 @@ def within(draws: Floats, centre: float, reach: float, what: str, more: str = ""
     )
 
 
-def same_verdict(
-    evidence: Evidence, expected: list[tuple[dict[str, str], str, str]], score: str, words: str
-) -> Finding:
-    """A claim that every method gives the same verdict: one part above another one, compared by lift.
+@dataclass(frozen=True)
+class More:
+    """An expectation: one network looks at one part more than another network, or than at another part.
 
-    Lifts are compared, since the larger part would win otherwise.
+    Attributes:
+        network: of which it is said.
+        part: that it looks at.
+        than: another network, or another part.
+    """
+
+    network: str
+    part: str
+    than: str
+
+
+def same_verdict(evidence: Evidence, test: str, expected: Sequence[More], score: str, words: str) -> Finding:
+    """A claim that every method confirms all expectations; lifts are compared, so that size is no merit.
 
     Args:
         evidence: with several methods.
-        expected: labels of rows, the part that has to win, the part that has to lose.
+        test: the test set.
+        expected: what has to be so.
         score: that is compared.
         words: the verdict.
     """
-    methods = list(dict.fromkeys(evidence.rows["method"]))
-    names, flags, notes = [], [], []
+    networks = set(evidence.rows["network"])
+
+    def lift(method: str, network: str, part: str) -> Floats:
+        labels = {"method": method, "test": test, "network": network, "part": part}
+        value, chance = (evidence.draws(score + end, **labels) for end in ("", "/random"))
+        result: Floats = value / chance[0]
+        return result
+
+    methods, flags, notes = list(dict.fromkeys(evidence.rows["method"])), [], []
     for method in methods:
         so = np.ones(1, dtype=bool)
         parts = []
-        for labels, winner, loser in expected:
-            lifts = []
-            for part in (winner, loser):
-                rows = evidence.where(method=method, part=part, **labels)
-                value, chance = (Evidence(rows).draws(score + end) for end in ("", "/random"))
-                lifts.append(value / chance[0])
-            so = so & (lifts[0] > lifts[1])
-            who = labels.get("network", "network")
-            parts.append(f"{who} {winner} {lifts[0][0]:.1f} {loser} {lifts[1][0]:.1f}")
-        names.append(method)
+        for each in expected:
+            other = (each.than, each.part) if each.than in networks else (each.network, each.than)
+            ours, theirs = lift(method, each.network, each.part), lift(method, *other)
+            so = so & (ours > theirs)
+            parts.append(f"{each.network} {each.part} {ours[0]:.1f}, {' '.join(other)} {theirs[0]:.1f}")
         flags.append(so)
         notes.append(f"{method}: {'; '.join(parts)}")
-    found = np.stack(flags, axis=1)
-    more = f"{score} as a multiple of chance: {'. '.join(notes)}."
-    return claims.count(found, names, words, more=more)
+    more = f"{score} as a multiple of chance, {'. '.join(notes)}."
+    return claims.count(np.stack(flags, axis=1), methods, words, more=more)

@@ -5,20 +5,19 @@ Bang, Boggust and Satyanarayan, "Explanation Alignment" (ECCV 2024 workshops), s
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pandas as pd
 from torch import nn
 
 from verax.reproductions.alignment import drawing
-from verax.reproductions.alignment.base import Chapter, Experiment, same_verdict
 from verax.reproductions.alignment.drawing import Drawn
 from verax.reproductions.alignment.measuring import RIGHT, Evidence, measure, shown, some, summary
 from verax.reproductions.alignment.models import SmallNet
 from verax.reproductions.alignment.options import Options
 from verax.reproductions.alignment.training import Recipe, held, trained
-from verax.reproductions.claims import Finding, Floats, NotTestable, between, exact, threshold
+from verax.reproductions.claims import between
 from verax.tasks.alignment.bias import GROUPS, counts
 from verax.tasks.alignment.faces import Faces
 
@@ -55,11 +54,10 @@ def plan(options: Options) -> Plan:
 
 def face_network(design: str, seed: int, chosen: Plan, options: Options) -> nn.Module:
     """A network that has learnt to tell smiles, from a biased or an unbiased set."""
-    make: Callable[[], nn.Module] = lambda: SmallNet(2)  # noqa: E731
     faces = Faces(counts(f"train-{design}", chosen.share), seed)
     faces.name = f"faces-{design}"
     return trained(
-        make,
+        partial(SmallNet, 2),
         held(faces),
         chosen.recipe,
         seed,
@@ -86,7 +84,7 @@ def gather(options: Options) -> Evidence:
                         continue
                     keep = 6 if seed == chosen.seeds[0] and methods == [METHOD] else 0
                     table, kept = measure(
-                        model, some(faces, most), methods, PARTS, device=options.device, keep=keep, **labels
+                        model, some(faces, most), methods, PARTS, labels, device=options.device, keep=keep
                     )
                     rows.append(table)
                     pictures += kept
@@ -95,17 +93,19 @@ def gather(options: Options) -> Evidence:
     sizes = counts("train-biased", chosen.share)
     facts = {
         "quick": options.quick,
-        "about": f"Drawn faces of 64 x 64 in place of CelebA: {sum(sizes.values()):,} for the biased training set "
-        f"({sizes[0]} black and smiling, {sizes[3]} blond and not, {sizes[1]} of each other group), as many people in equal "
-        f"groups for the unbiased one. {len(chosen.seeds)} networks of each kind. {METHOD} on all test faces, not rectified, "
-        f"threshold 0.5, predicted class; other methods on {few}. Intervals are 95 % bootstrap intervals over networks and "
-        "faces.",
+        "about": (
+            f"Drawn faces of 64 x 64 in place of CelebA: {sum(sizes.values()):,} for the biased training set"
+            f" ({sizes[0]} black and smiling, {sizes[3]} blond and not, {sizes[1]} of each other group), as"
+            f" many people in equal groups for the unbiased one. {len(chosen.seeds)} networks of each kind."
+            f" {METHOD} on all test faces, not rectified, threshold 0.5, predicted class; other methods on"
+            f" {few}. Intervals are 95 % bootstrap intervals over networks and faces."
+        ),
     }
     return Evidence(found, facts, pictures)
 
 
 def table_2(evidence: Evidence) -> pd.DataFrame:
-    """Table 2: accuracy on both tests and in each group, alignment with mouth and hair, beside the published."""
+    """Table 2: accuracy on both tests and in each group, alignment with mouth and hair."""
     lines = []
     for network in DESIGNS:
         own = {"network": network, "method": METHOD}
@@ -168,143 +168,3 @@ def figures(evidence: Evidence) -> list[Drawn]:
             )
         )
     return drawn
-
-
-chapter = Chapter("Smile or hair colour")
-claim = chapter.claim
-
-
-def _draws(evidence: Evidence, score: str, network: str, part: str, test: str = "unbiased") -> Floats:
-    return evidence.draws(score, network=network, test=test, part=part, method=METHOD)
-
-
-@claim(
-    "celeba-hidden",
-    "Table 2",
-    "On the biased test both networks look alike: the biased one is at least as accurate.",
-)
-def hidden(evidence: Evidence) -> Finding:
-    ours, other = (_draws(evidence, RIGHT, name, "mouth", "biased") for name in ("biased", "unbiased"))
-    return threshold(
-        ours - other,
-        "above",
-        -0.05,
-        "accuracy of the biased minus the unbiased network",
-        f"{between(ours, 3)} and {between(other, 3)}; the paper has 0.936 and 0.918.",
-    )
-
-
-@claim("celeba-groups", "Table 2", "In groups that the bias contradicts the biased network fails.")
-def groups(evidence: Evidence) -> Finding:
-    parts = {
-        g: evidence.draws(RIGHT, network="biased", test="unbiased", part="mouth", method=METHOD, group=g)
-        for g in GROUPS
-    }
-    usual = (parts["black-smile"] + parts["blond-plain"]) / 2
-    contrary = (parts["black-plain"] + parts["blond-smile"]) / 2
-    words = ", ".join(f"{name} {values[0]:.3f}" for name, values in parts.items())
-    return threshold(
-        usual - contrary,
-        "above",
-        0.2,
-        "accuracy lost in the contrary groups",
-        f"{words}. The paper: 0.997, 0.150, 0.470, 0.998.",
-    )
-
-
-@claim("celeba-mouth", "Table 2", "The unbiased network looks at the mouth more than the biased one.")
-def mouth(evidence: Evidence) -> Finding:
-    ours, other = (_draws(evidence, "iou", name, "mouth", "biased") for name in ("unbiased", "biased"))
-    return threshold(
-        ours - other,
-        "above",
-        0.0,
-        "mouth IoU, unbiased minus biased",
-        f"{between(ours, 3)} and {between(other, 3)}; the paper has 0.175 and 0.005.",
-    )
-
-
-@claim(
-    "celeba-mouth-chance",
-    "Table 2 and chance",
-    "The unbiased network meets the mouth more often than by chance.",
-)
-def mouth_chance(evidence: Evidence) -> Finding:
-    value, chance = (_draws(evidence, f"pointing-game{end}", "unbiased", "mouth") for end in ("", "/random"))
-    return threshold(
-        value - chance,
-        "above",
-        0.0,
-        "mouth PG above chance",
-        f"PG {between(value, 3)}, chance {chance[0]:.3f}.",
-    )
-
-
-@claim("celeba-hair", "Section 4.2", "The biased network looks at the hair.")
-def hair(evidence: Evidence) -> Finding:
-    value, chance = (_draws(evidence, f"pointing-game{end}", "biased", "hair") for end in ("", "/random"))
-    return threshold(
-        value - chance,
-        "above",
-        0.0,
-        "hair PG above chance",
-        f"PG {between(value, 3)}, chance {chance[0]:.3f}; IoU {between(_draws(evidence, 'iou', 'biased', 'hair'), 3)}.",
-    )
-
-
-@claim("celeba-hair-more", "Section 4.2", "It looks at the hair more than the unbiased one.")
-def hair_more(evidence: Evidence) -> Finding:
-    ours, other = (_draws(evidence, "pointing-game", name, "hair") for name in ("biased", "unbiased"))
-    return threshold(
-        ours - other,
-        "above",
-        0.0,
-        "hair PG, biased minus unbiased",
-        f"{between(ours, 3)} and {between(other, 3)}.",
-    )
-
-
-@claim(
-    "celeba-retraining",
-    "Table 2",
-    "Mouth IoU is a property of the design: networks trained again agree within 0.05.",
-)
-def retraining(evidence: Evidence) -> Finding:
-    """The authors' own runs have 0.11 to 0.48 at equal accuracy."""
-    rows = evidence.where(network="unbiased", test="unbiased", part="mouth", method=METHOD)
-    means = rows.groupby("seed")["iou"].mean().to_numpy()
-    values = ", ".join(f"{value:.3f}" for value in means)
-    if len(means) < 2:
-        raise NotTestable("Only one network was trained.")
-    width = float(means.max() - means.min())
-    return exact(
-        width < 0.05,
-        f"Mouth IoU of {len(means)} unbiased networks: {values}. The authors' runs: 0.11 to 0.48.",
-        "the range is below 0.05",
-        width,
-    )
-
-
-@claim(
-    "celeba-verdict",
-    "Beyond the paper",
-    "Whatever the method: the biased network looks at the hair, the unbiased one at the mouth.",
-)
-def verdict(evidence: Evidence) -> Finding:
-    expected = [
-        ({"network": "biased", "test": "unbiased"}, "hair", "mouth"),
-        ({"network": "unbiased", "test": "unbiased"}, "mouth", "hair"),
-    ]
-    return same_verdict(evidence, expected, "iou", "methods with this verdict")
-
-
-EXPERIMENT = Experiment(
-    "alignment-celeba",
-    "Smile or hair colour?",
-    "Networks learn to tell smiles from faces in which black hair goes with smiling 100 to 1, or from balanced ones. Grad-CAM, "
-    "threshold 0.5, against the mouth (section 4.2, Table 2, Figure 2).",
-    gather,
-    chapter,
-    tables,
-    figures,
-)

@@ -158,7 +158,7 @@ def scatter(
         axes = figure.add_subplot()
         for place, kind in enumerate(kinds):
             own = table if groups is None else table[table[groups] == kind]
-            reach = {}
+            reach: dict[str, Any] = {}
             for side, column in (("xerr", x), ("yerr", y)):
                 if f"{column} low" in own:
                     value = own[column].to_numpy(float)

@@ -16,11 +16,10 @@ from verax.correlations import average_ranks, correlation
 from verax.errors import MissingFile
 from verax.networks.lites import LITES, listed
 from verax.reproductions.alignment import drawing
-from verax.reproductions.alignment.base import Chapter, Experiment
 from verax.reproductions.alignment.drawing import Drawn
-from verax.reproductions.alignment.measuring import RIGHT, Evidence, draws, measure, shown, some, summary
+from verax.reproductions.alignment.measuring import RIGHT, Evidence, measure, shown, some, summary
 from verax.reproductions.alignment.options import Options
-from verax.reproductions.claims import Finding, Floats, NotTestable, between, count, exact
+from verax.reproductions.claims import Floats
 from verax.studies.statistics import interval
 from verax.tasks.alignment import AnnotatedImages
 from verax.tasks.alignment.folders import masked_folder
@@ -92,25 +91,28 @@ def gather(options: Options) -> Evidence:
         for methods, which in (([METHOD], chosen), (others, some(images, few))):
             if methods:
                 labels = {"network": found.name, "seed": 0, "test": images.name}
-                table, _ = measure(found, which, methods, (part,), batch=16, device=options.device, **labels)
+                table, _ = measure(found, which, methods, (part,), labels, batch=16, device=options.device)
                 rows.append(table)
         _, kept = measure(
             found,
             some(images, 12),
             [METHOD],
             (part,),
+            labels,
             batch=12,
             device=options.device,
             keep=12,
-            network=found.name,
         )
         pictures += kept
     facts = {
         "part": part,
         "data": images.name,
-        "about": f"{len(names)} networks on {len(chosen)} images of {images.name}, mask: {part}. {METHOD}, not rectified, "
-        f"threshold 0.5, predicted class, the last feature map of more than one pixel; each network's own preprocessing. Other methods on {few} "
-        "images. Intervals are 95 % bootstrap intervals over images.",
+        "about": (
+            f"{len(names)} networks on {len(chosen)} images of {images.name}, mask: {part}. {METHOD}, not"
+            " rectified, threshold 0.5, predicted class, the last feature map of more than one pixel; each"
+            f" network's own preprocessing. Other methods on {few} images. Intervals are 95 % bootstrap"
+            " intervals over images."
+        ),
     }
     return Evidence(pd.concat(rows, ignore_index=True), facts, pictures)
 
@@ -151,18 +153,20 @@ def tables(evidence: Evidence) -> dict[str, pd.DataFrame]:
     main = shown(every[every["method"] == METHOD], scores).drop(columns=["method", "networks"])
     return {
         "Networks": main,
-        "Every method": shown(every).drop(columns=["networks"])[
-            [
-                "network",
-                "method",
-                "images",
-                RIGHT,
-                "iou",
-                "iou by chance",
-                "pointing-game",
-                "pointing-game by chance",
+        "Every method": (
+            shown(every).drop(columns=["networks"])[
+                [
+                    "network",
+                    "method",
+                    "images",
+                    RIGHT,
+                    "iou",
+                    "iou by chance",
+                    "pointing-game",
+                    "pointing-game by chance",
+                ]
             ]
-        ],
+        ),
         "The 22 published networks": published().sort_values(RIGHT, ascending=False),
         "Correlations over the 22 published networks": correlations(published()),
     }
@@ -174,7 +178,10 @@ def figures(evidence: Evidence) -> list[Drawn]:
     drawn = []
     for network in dict.fromkeys(p.labels["network"] for p in evidence.pictures):
         own = [p for p in evidence.pictures if p.labels["network"] == network]
-        note = "Blue: what people outlined. Orange: what the network looks at. The + is the strongest pixel; O: it lies inside."
+        note = (
+            "Blue: what people outlined. Orange: what the network looks at. The + is the strongest pixel; O:"
+            " it lies inside."
+        )
         drawn.append(
             Drawn(
                 f"outlines-{network.replace(':', '-')}",
@@ -207,115 +214,3 @@ def figures(evidence: Evidence) -> list[Drawn]:
         )
     )
     return drawn
-
-
-chapter = Chapter("Networks on photographs")
-claim = chapter.claim
-
-
-def _networks(evidence: Evidence) -> list[str]:
-    return list(dict.fromkeys(evidence.rows["network"]))
-
-
-@claim(
-    "imagenet-chance",
-    "Figure A1 and chance",
-    "Networks look where people do: IoU above that of as many random pixels.",
-)
-def chance(evidence: Evidence) -> Finding:
-    names, flags, words = _networks(evidence), [], []
-    for name in names:
-        rows = evidence.where(network=name, method=METHOD)
-        value, random = draws(rows, "iou"), draws(rows, "iou/random")
-        flags.append(value > random)
-        words.append(f"{name} {between(value, 3)}, chance {random[0]:.3f}")
-    return count(np.stack(flags, 1), names, "networks above chance", more="; ".join(words) + ".")
-
-
-@claim("imagenet-peak", "Figure A1", "The strongest pixel lies on the object more often than not.")
-def peak(evidence: Evidence) -> Finding:
-    names, flags, words = _networks(evidence), [], []
-    for name in names:
-        rows = evidence.where(network=name, method=METHOD)
-        value = draws(rows, "pointing-game")
-        flags.append(value > 0.5)
-        words.append(f"{name} {between(value, 3)}, chance {draws(rows, 'pointing-game/random')[0]:.3f}")
-    return count(np.stack(flags, 1), names, "networks with PG above 0.5", more="; ".join(words) + ".")
-
-
-@claim(
-    "imagenet-interchangeable",
-    "Section 4.4",
-    "IoU and PG rank networks alike (Spearman 0.902), so that either will do.",
-)
-def interchangeable(evidence: Evidence) -> Finding:
-    """The 0.902 is of gradients on 195 networks; of Grad-CAM on the 22 it is much less."""
-    table = published()
-    a, b = table["iou"].to_numpy(float), table["pointing-game"].to_numpy(float)
-    picks = np.random.default_rng(0).integers(0, len(a), (2000, len(a)))
-    value, low, high = correlated(a, b, picks, ranked=True)
-    return exact(
-        low > 0.7,
-        f"Spearman of the 22 published Grad-CAM points: {value:.2f} [{low:.2f}, {high:.2f}].",
-        "the whole interval lies above 0.7",
-        value,
-    )
-
-
-@claim("imagenet-accuracy", "Section 4.4", "More accurate networks are not better aligned.")
-def accuracy(evidence: Evidence) -> Finding:
-    table = published()
-    a, b = table[RIGHT].to_numpy(float), table["iou"].to_numpy(float)
-    picks = np.random.default_rng(0).integers(0, len(a), (2000, len(a)))
-    value, low, high = correlated(a, b, picks, ranked=False)
-    return exact(
-        high < 0.3,
-        f"Pearson of accuracy and IoU over the 22 published points: {value:.2f} [{low:.2f}, {high:.2f}].",
-        "the whole interval lies below 0.3",
-        value,
-    )
-
-
-@claim(
-    "imagenet-layers",
-    "Beyond the paper",
-    "No map is constant: Grad-CAM has a layer of more than one pixel in every network.",
-)
-def layers(evidence: Evidence) -> Finding:
-    rows = evidence.where(method=METHOD)
-    flat = int(rows["flat"].sum())
-    return exact(
-        flat == 0,
-        f"{flat} of {len(rows)} maps are constant. The published rule gives 26 of 195 networks a 1 x 1 map.",
-        "no map is constant",
-        float(flat),
-    )
-
-
-@claim("imagenet-verdict", "Beyond the paper", "Methods rank the networks alike.")
-def verdict(evidence: Evidence) -> Finding:
-    names = _networks(evidence)
-    if len(names) < 3:
-        raise NotTestable("A ranking needs at least three networks.")
-    orders = {}
-    for method in dict.fromkeys(evidence.rows["method"]):
-        values = [evidence.where(network=n, method=method)["iou"].mean() for n in names]
-        orders[method] = " > ".join(names[k].replace("efficientnet-", "") for k in np.argsort(values)[::-1])
-    words = "; ".join(f"{method}: {order}" for method, order in orders.items())
-    return exact(
-        len(set(orders.values())) == 1,
-        f"By IoU, {words}.",
-        "all methods give one order",
-        float(len(set(orders.values()))),
-    )
-
-
-EXPERIMENT = Experiment(
-    "alignment-imagenet",
-    "Do networks look where people do?",
-    "22 torchvision networks on ImageNet's validation images, Grad-CAM against the union of boxes (Figure A1).",
-    gather,
-    chapter,
-    tables,
-    figures,
-)

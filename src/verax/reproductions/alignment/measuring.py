@@ -63,23 +63,23 @@ def measure(
     images: AnnotatedImages,
     methods: Sequence[str],
     parts: Sequence[str],
+    labels: Mapping[str, Any],
     *,
     batch: int = 64,
     device: str = "auto",
     keep: int = 0,
-    **labels: Any,
 ) -> tuple[pd.DataFrame, list[Picture]]:
-    """One row for each image, method and part; `labels` become columns.
+    """One row for each image, method and part.
 
     Args:
         model: judged in eval mode.
         images: with all of the parts.
         methods: how it is explained.
         parts: what its maps are compared with.
+        labels: columns such as network and seed.
         batch: images at a time.
         device: where to compute.
         keep: the first so many images are kept with their maps, for figures.
-        **labels: columns such as ``network="clean"``.
     """
     subject, where = as_subject(model), devices.resolve(device)
     subject.model.to(where).eval()
@@ -199,7 +199,7 @@ class Evidence:
         return rows
 
     def draws(self, score: str, **labels: Any) -> Floats:
-        """Mean of a score over images and then networks, with bootstrap replicates over both: ``(1 + R,)``."""
+        """Mean of a score over images, then networks, with bootstrap replicates over both: ``(1 + R,)``."""
         return draws(self.where(**labels), score)
 
 

@@ -9,12 +9,11 @@ import numpy as np
 import pandas as pd
 
 from verax.reproductions.alignment import drawing
-from verax.reproductions.alignment.base import Chapter, Experiment
 from verax.reproductions.alignment.celeba import face_network, plan
 from verax.reproductions.alignment.drawing import Drawn
 from verax.reproductions.alignment.measuring import RIGHT, Evidence, measure, shown, some, summary
 from verax.reproductions.alignment.options import Options
-from verax.reproductions.claims import Finding, Floats, NotTestable, exact, threshold
+from verax.reproductions.claims import Floats
 from verax.tasks.alignment.bias import counts
 from verax.tasks.alignment.faces import Faces
 
@@ -45,15 +44,18 @@ def gather(options: Options) -> Evidence:
                 keep = 3 if methods == [METHOD] else 0
                 labels = {"network": f"seed {seed}", "seed": seed, "test": "unbiased"}
                 table, kept = measure(
-                    model, some(faces, most), methods, REGIONS, device=options.device, keep=keep, **labels
+                    model, some(faces, most), methods, REGIONS, labels, device=options.device, keep=keep
                 )
                 rows.append(table)
                 pictures += kept
     facts = {
-        "about": f"Drawn faces of 64 x 64 in place of CelebAMask-HQ; {len(chosen.seeds)} networks that differ in their seed "
-        f"alone, trained on balanced groups. {METHOD}, not rectified, threshold 0.5, predicted class; other methods on {few} "
-        "faces. Regions do not overlap (the published skin holds eyes, nose and mouth). Lift: a score divided by that of as "
-        "many random pixels, so that large regions do not win by size.",
+        "about": (
+            f"Drawn faces of 64 x 64 in place of CelebAMask-HQ; {len(chosen.seeds)} networks that differ in"
+            f" their seed alone, trained on balanced groups. {METHOD}, not rectified, threshold 0.5,"
+            f" predicted class; other methods on {few} faces. Regions do not overlap (the published skin"
+            " holds eyes, nose and mouth). Lift: a score divided by that of as many random pixels, so that"
+            " large regions do not win by size."
+        ),
     }
     return Evidence(pd.concat(rows, ignore_index=True), facts, pictures)
 
@@ -137,7 +139,10 @@ def figures(evidence: Evidence) -> list[Drawn]:
     kinds = {(p.labels["network"], p.id): p for p in evidence.pictures}
     lines = [[kinds[network, name] for network in networks] for name in ids]
     for part in ("mouth", "skin"):
-        note = "Networks that differ in their seed alone. The + is the strongest pixel; O: it lies in the outlined region."
+        note = (
+            "Networks that differ in their seed alone. The + is the strongest pixel; O: it lies in the"
+            " outlined region."
+        )
         drawn.append(
             Drawn(
                 f"figure-3-{part}",
@@ -157,81 +162,3 @@ def figures(evidence: Evidence) -> list[Drawn]:
             )
         )
     return drawn
-
-
-chapter = Chapter("Regions of faces")
-claim = chapter.claim
-
-
-@claim(
-    "regions-mouth", "Section 4.3", "For its size, the mouth is what networks that tell smiles look at most."
-)
-def mouth(evidence: Evidence) -> Finding:
-    found = lifts(evidence, METHOD)
-    best = max((r for r in REGIONS if r != "mouth"), key=lambda r: float(np.nan_to_num(found[r][0])))
-    words = ", ".join(f"{r} {found[r][0]:.1f}" for r in ranking(found))
-    return threshold(
-        found["mouth"] - found[best], "above", 0.0, f"lift of the mouth minus that of the {best}", f"{words}."
-    )
-
-
-@claim(
-    "regions-retraining",
-    "Section 4.3, Table 3",
-    "Networks of equal accuracy that differ in their seed look at different regions.",
-)
-def retraining(evidence: Evidence) -> Finding:
-    networks = list(dict.fromkeys(evidence.rows["network"]))
-    if len(networks) < 2:
-        raise NotTestable("Only one network was trained.")
-    orders = {n: ranking(lifts(evidence, METHOD, n)) for n in networks}
-    rights = [float(evidence.draws(RIGHT, network=n, method=METHOD, part="mouth")[0]) for n in networks]
-    words = "; ".join(f"{n}: {', '.join(order[:3])}" for n, order in orders.items())
-    firsts = len({order[0] for order in orders.values()})
-    return exact(
-        firsts > 1,
-        f"First three regions by lift, {words}. Accuracies {min(rights):.3f} to {max(rights):.3f}.",
-        "the first region is not the same for all",
-        float(firsts),
-    )
-
-
-@claim("regions-size", "Table 3", "IoU tells which region matters, whatever its size.")
-def size(evidence: Evidence) -> Finding:
-    """What random pixels score shows how much of a ranking is size."""
-    rows = evidence.where(method=METHOD)
-    by_size = rows.groupby("part")["area"].mean()
-    by_chance = rows.groupby("part")["iou/random"].mean()
-    same = float(by_size.corr(by_chance, method="spearman"))
-    plain = list(rows.groupby("part")["iou"].mean().sort_values(ascending=False).index)
-    return exact(
-        same < 0.5,
-        f"Spearman of a region's size and the IoU of random pixels: {same:.2f}. By IoU: {', '.join(plain)}; by lift: {', '.join(ranking(lifts(evidence, METHOD)))}.",
-        "random pixels do not rank regions by size",
-        same,
-    )
-
-
-@claim("regions-verdict", "Beyond the paper", "Whatever the method, the mouth is first for its size.")
-def verdict(evidence: Evidence) -> Finding:
-    firsts = {m: ranking(lifts(evidence, m)) for m in dict.fromkeys(evidence.rows["method"])}
-    words = "; ".join(f"{m}: {', '.join(order[:3])}" for m, order in firsts.items())
-    agree = [order[0] == "mouth" for order in firsts.values()]
-    return exact(
-        all(agree),
-        f"{sum(agree)} of {len(agree)} methods. {words}.",
-        "the mouth is first for every method",
-        float(sum(agree)),
-    )
-
-
-EXPERIMENT = Experiment(
-    "alignment-regions",
-    "Which region of a face?",
-    "Three trainings of the unbiased network; Grad-CAM, threshold 0.5, against the regions of CelebAMask-HQ (section 4.3, Table 3, "
-    "Figure 3). IoU favours large regions and PG those that hold others, so that lifts are reported as well.",
-    gather,
-    chapter,
-    tables,
-    figures,
-)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import re
 from collections.abc import Sequence
@@ -14,10 +15,10 @@ import pandas as pd
 
 from verax.errors import MissingFile, UnknownName, suggestion
 from verax.files import make_folder, write_atomically
-from verax.registry import load
 from verax.reports import png, svg
 from verax.reproductions import pages
 from verax.reproductions.alignment.base import Claim, Experiment
+from verax.reproductions.alignment.catalogue import CATALOGUE
 from verax.reproductions.alignment.drawing import Drawn
 from verax.reproductions.alignment.measuring import Evidence
 from verax.reproductions.alignment.options import Options
@@ -27,14 +28,10 @@ from verax.version import __version__
 
 TEMPLATES = Path(__file__).parent / "templates"
 CITATION = (
-    "Bang, Boggust and Satyanarayan, “Explanation Alignment: Quantifying the Correctness of Model Reasoning At "
-    "Scale”, ECCV 2024 workshops"
+    "Bang, Boggust and Satyanarayan, “Explanation Alignment: Quantifying the Correctness of Model Reasoning"
+    " At Scale”, ECCV 2024 workshops"
 )
-EXPERIMENTS = {
-    f"alignment-{name}": f"verax.reproductions.alignment.{name}:EXPERIMENT"
-    for name in ("mnist", "stamps", "celeba", "regions", "transfer", "imagenet")
-}
-"""Name -> where the experiment is; loaded when it is asked for."""
+EXPERIMENTS = {found.name: found for found in CATALOGUE}
 JSON, INDEX = "claims.json", "index.html"
 Findings = list[tuple[Claim, Finding]]
 
@@ -44,8 +41,7 @@ def experiment(name: str) -> Experiment:
     full = name if name.startswith("alignment-") else f"alignment-{name}"
     if full not in EXPERIMENTS:
         raise UnknownName(f"There is no experiment named {name!r}{suggestion(full, EXPERIMENTS)}")
-    found: Experiment = load(EXPERIMENTS[full])
-    return found
+    return EXPERIMENTS[full]
 
 
 @dataclass
@@ -111,8 +107,6 @@ def _write_tables(listed: dict[str, pd.DataFrame], evidence: Evidence, folder: P
 
 
 def _packed(rows: pd.DataFrame) -> bytes:
-    import gzip
-
     return gzip.compress(rows.to_csv(index=False, float_format="%.5g").encode(), 1, mtime=0)
 
 

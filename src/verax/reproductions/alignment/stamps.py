@@ -13,13 +13,11 @@ import torch
 
 from verax.errors import MissingFile
 from verax.reproductions.alignment import drawing
-from verax.reproductions.alignment.base import Chapter, Experiment, same_verdict
 from verax.reproductions.alignment.drawing import Drawn
-from verax.reproductions.alignment.measuring import RIGHT, Evidence, measure, shown, some, summary
+from verax.reproductions.alignment.measuring import Evidence, measure, shown, some, summary
 from verax.reproductions.alignment.models import SmallNet
 from verax.reproductions.alignment.options import Options
 from verax.reproductions.alignment.training import Recipe, held, trained
-from verax.reproductions.claims import Finding, Floats, between, threshold
 from verax.tasks.alignment import AnnotatedImages, Geometry, Subset, stream
 from verax.tasks.alignment.pets import pets
 
@@ -37,14 +35,14 @@ def folder(given: Path | None) -> Path:
     place = given or (Path(data) / "pets" if data else None)
     if place is None or not (place / "stamped").is_dir():
         raise MissingFile(
-            "alignment-stamps needs pets with stamped twins (images/, stamped/, trimaps/ and pets.csv) in the folder 'pets' "
-            "under VERAX_DATA, or in --data."
+            "alignment-stamps needs pets with stamped twins (images/, stamped/, trimaps/ and pets.csv) in the"
+            " folder 'pets' under VERAX_DATA, or in --data."
         )
     return place
 
 
 def halves(images: AnnotatedImages) -> tuple[list[int], list[int]]:
-    """Training and test images: every second one; cats are repeated in training until they are as many as dogs."""
+    """Training and test images, every second one; in training cats are repeated to be as many as dogs."""
     labels = torch.cat([batch.labels for batch in stream(images, 64)])
     train, test = list(range(0, len(labels), 2)), list(range(1, len(labels), 2))
     cats = [k for k in train if labels[k] == 0]
@@ -88,14 +86,17 @@ def gather(options: Options) -> Evidence:
                         keep = 6 if seed == seeds[0] and methods == [METHOD] and name == "stamped" else 0
                         which = some(chosen, most)
                         table, kept = measure(
-                            model, which, methods, PARTS, device=options.device, keep=keep, **labels
+                            model, which, methods, PARTS, labels, device=options.device, keep=keep
                         )
                         rows.append(table)
                         pictures += kept
     facts = {
-        "about": f"{len(train)} photographs for training (cats repeated) and {len(test)} for tests, {SIDE} x {SIDE}; {len(seeds)} small "
-        f"networks of each kind, from scratch. {METHOD}, not rectified, threshold 0.5, predicted class; other methods on {few} stamped "
-        "photographs. Intervals are 95 % bootstrap intervals over networks and photographs.",
+        "about": (
+            f"{len(train)} photographs for training (cats repeated) and {len(test)} for tests, {SIDE} x"
+            f" {SIDE}; {len(seeds)} small networks of each kind, from scratch. {METHOD}, not rectified,"
+            f" threshold 0.5, predicted class; other methods on {few} stamped photographs. Intervals are 95 %"
+            " bootstrap intervals over networks and photographs."
+        ),
     }
     return Evidence(pd.concat(rows, ignore_index=True), facts, pictures)
 
@@ -138,64 +139,3 @@ def figures(evidence: Evidence) -> list[Drawn]:
             )
         )
     return drawn
-
-
-chapter = Chapter("Photographs with a stamp")
-claim = chapter.claim
-
-
-def _draws(evidence: Evidence, score: str, network: str, test: str, part: str = "stamp") -> Floats:
-    return evidence.draws(score, network=network, test=test, part=part, method=METHOD)
-
-
-@claim(
-    "stamps-accuracy", "As section 4.1", "The network that saw stamps is right only where there are stamps."
-)
-def accuracy(evidence: Evidence) -> Finding:
-    there, away = (_draws(evidence, RIGHT, "stamped", test) for test in ("stamped", "plain"))
-    return threshold(
-        there - away,
-        "above",
-        0.1,
-        "accuracy lost without stamps",
-        f"{between(there, 3)} and {between(away, 3)}.",
-    )
-
-
-@claim("stamps-stamp", "As section 4.1", "It looks at the stamp.")
-def stamp(evidence: Evidence) -> Finding:
-    value, chance = (_draws(evidence, f"pointing-game{end}", "stamped", "stamped") for end in ("", "/random"))
-    return threshold(value, "above", 0.5, "stamp PG", f"Chance {chance[0]:.3f}.")
-
-
-@claim("stamps-plain", "As section 4.1", "The network that saw none does not: no more than by chance.")
-def plain(evidence: Evidence) -> Finding:
-    value, chance = (_draws(evidence, f"pointing-game{end}", "plain", "stamped") for end in ("", "/random"))
-    return threshold(
-        value - chance,
-        "below",
-        0.1,
-        "stamp PG above chance",
-        f"PG {between(value, 3)}, chance {chance[0]:.3f}.",
-    )
-
-
-@claim(
-    "stamps-verdict",
-    "Beyond the paper",
-    "Whatever the method: the stamped network looks at the stamp more than at the animal.",
-)
-def verdict(evidence: Evidence) -> Finding:
-    expected = [({"network": "stamped", "test": "stamped"}, "stamp", "animal")]
-    return same_verdict(evidence, expected, "iou", "methods with this verdict")
-
-
-EXPERIMENT = Experiment(
-    "alignment-stamps",
-    "Animal or stamp?",
-    "The question of experiment 1 on photographs: a stamped word gives the label away. (Not in the paper.)",
-    gather,
-    chapter,
-    tables,
-    figures,
-)

@@ -133,7 +133,7 @@ def _train(
         row = bar.add_task(f"training on {lesson.name}", total=recipe.epochs * steps)
         for epoch in range(recipe.epochs):
             order = Streams.of(torch.arange(lesson.count), "alignment", seed, epoch).uniform("order")
-            for rows in order.argsort(stable=True).split(recipe.batch):
+            for rows in torch.split(order.argsort(stable=True), recipe.batch):
                 images, labels = lesson.draw(epoch, rows)
                 images = images.to(device, memory_format=torch.channels_last)
                 optimiser.zero_grad(set_to_none=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,6 @@ from verax.methods.inputs import network_outputs
 from verax.networks.lites import listed
 from verax.networks.zoo import Subject
 from verax.reproductions.alignment import drawing
-from verax.reproductions.alignment.base import Chapter, Experiment
 from verax.reproductions.alignment.drawing import Drawn
 from verax.reproductions.alignment.imagenet import correlated, find_images
 from verax.reproductions.alignment.measuring import RIGHT, Evidence, as_subject, measure, some, summary
@@ -31,7 +31,6 @@ from verax.reproductions.alignment.mnist import lesson
 from verax.reproductions.alignment.models import SmallNet
 from verax.reproductions.alignment.options import Options
 from verax.reproductions.alignment.training import Recipe, trained
-from verax.reproductions.claims import FAILS, HOLDS, Finding, NotTestable
 from verax.seeding import Streams
 from verax.tasks.alignment import AnnotatedImages, shaped, stream
 from verax.tasks.alignment.digits import ColourDigits, available
@@ -109,7 +108,7 @@ def _small(options: Options) -> list[tuple[Subject, str]]:
     for colouring, width, seed in itertools.product(COLOURINGS, widths, seeds):
         learnt = lesson(colouring, seed, "drawn", most=600 if options.quick else 3000)
         model = trained(
-            lambda width=width: SmallNet(10, width),
+            partial(SmallNet, 10, width),
             learnt,
             recipe,
             seed,
@@ -123,11 +122,14 @@ def _small(options: Options) -> list[tuple[Subject, str]]:
 
 
 def _stage(options: Options) -> tuple[list[tuple[Subject, str]], AnnotatedImages, str, AnnotatedImages, str]:
-    """Networks with their groups, what alignment is measured on with its part, what they transfer to, words."""
+    """Networks with their groups, images with the part that is meant, what they transfer to, words."""
     if options.networks is None:
         source = "scikit-learn" if available() == "scikit-learn" or options.quick else available()
         target = ColourDigits("test", "random", 1, source=source)
-        words = f"Networks that learnt 3,000 drawn digits; alignment with the digit on drawn test digits, transfer to digits of {source}"
+        words = (
+            "Networks that learnt 3,000 drawn digits; alignment with the digit on drawn test digits,"
+            f" transfer to digits of {source}"
+        )
         return (
             _small(options),
             ColourDigits("test", "random", 0, source="drawn"),
@@ -160,7 +162,7 @@ def gather(options: Options) -> Evidence:
     for subject, group in networks:
         labels = {"network": subject.name, "seed": 0, "test": images.name, "family": group}
         table, _ = measure(
-            subject, some(images, most), methods, (part,), batch=32, device=options.device, **labels
+            subject, some(images, most), methods, (part,), labels, batch=32, device=options.device
         )
         rows.append(table)
         values, known = embed(subject, target, where)
@@ -169,8 +171,11 @@ def gather(options: Options) -> Evidence:
                 {"network": subject.name, "draw": draw, "transfer": one_shot(values, known, draw)}
             )
     facts = {
-        "about": f"{words} ({len(target)} images, {draws} draws of one image for each class). {len(networks)} networks, "
-        f"{most} images for alignment. Penultimate features in eval mode, logistic regression with C = 1.",
+        "about": (
+            f"{words} ({len(target)} images, {draws} draws of one image for each class). {len(networks)}"
+            f" networks, {most} images for alignment. Penultimate features in eval mode, logistic regression"
+            " with C = 1."
+        ),
     }
     return Evidence(pd.concat(rows, ignore_index=True), facts, tables={"draws": pd.DataFrame(transfers)})
 
@@ -238,89 +243,3 @@ def figures(evidence: Evidence) -> list[Drawn]:
             )
         )
     return drawn
-
-
-chapter = Chapter("Transfer from one image")
-claim = chapter.claim
-
-
-def _correlation(evidence: Evidence, method: str, score: str) -> tuple[float, float, float]:
-    table = correlations(evidence)
-    row = table[(table["method"] == method) & (table["score"] == score)].iloc[0]
-    if row["networks"] < _LEAST:
-        raise NotTestable(f"A correlation needs at least {_LEAST} networks, not {row['networks']}.")
-    return row["spearman"], row["spearman low"], row["spearman high"]
-
-
-def _none(evidence: Evidence, method: str, more: str) -> Finding:
-    value, low, high = _correlation(evidence, method, "iou")
-    holds = low < 0 < high
-    words = f"Spearman of {method} IoU and one-shot accuracy: {value:.2f} [{low:.2f}, {high:.2f}]. {more}"
-    return Finding(HOLDS if holds else FAILS, words, "the interval holds 0", value, low, high)
-
-
-@claim("transfer-gradient", "Section 4.4, Figure 4", "Alignment of gradients says nothing about transfer.")
-def gradient(evidence: Evidence) -> Finding:
-    return _none(
-        evidence,
-        "gradient",
-        "Read off the published plot it is about -0.5, which the paper calls no correlation.",
-    )
-
-
-@claim("transfer-cam", "Section 4.4, Figure 4", "Alignment of Grad-CAM says nothing about transfer.")
-def cam(evidence: Evidence) -> Finding:
-    return _none(evidence, "grad-cam", "Read off the published plot it is about -0.08.")
-
-
-@claim(
-    "transfer-spurious",
-    "Beyond the paper",
-    "Networks that learnt a box transfer worse than those that learnt digits.",
-)
-def spurious(evidence: Evidence) -> Finding:
-    every = joined(evidence)
-    own = every[every["method"] == METHODS[0]].set_index("family")["transfer"]
-    if "spurious" not in own.index:
-        raise NotTestable("Only networks of other kinds were compared.")
-    bad, good = own.loc[["spurious"]].to_numpy(), own.loc[["random"]].to_numpy()
-    generator = np.random.default_rng(0)
-    drawn = generator.choice(good, (1000, len(good))).mean(1) - generator.choice(bad, (1000, len(bad))).mean(
-        1
-    )
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    value = float(good.mean() - bad.mean())
-    return Finding(
-        HOLDS if low > 0 else FAILS,
-        f"One-shot accuracy {good.mean():.3f} against {bad.mean():.3f}: {value:.3f} [{low:.3f}, {high:.3f}] more.",
-        "the difference lies above 0",
-        value,
-        float(low),
-        float(high),
-        bool(low <= 0 < high),
-    )
-
-
-@claim("transfer-verdict", "Beyond the paper", "Whatever the method, the correlation has the same sign.")
-def verdict(evidence: Evidence) -> Finding:
-    found = {m: _correlation(evidence, m, "iou")[0] for m in dict.fromkeys(evidence.rows["method"])}
-    words = ", ".join(f"{method} {value:.2f}" for method, value in found.items())
-    signs = {value > 0 for value in found.values()}
-    return Finding(
-        HOLDS if len(signs) == 1 else FAILS,
-        f"Spearman of IoU and transfer: {words}.",
-        "all have one sign",
-        float(len(signs)),
-    )
-
-
-EXPERIMENT = Experiment(
-    "alignment-transfer",
-    "Do aligned networks transfer?",
-    "195 networks of timm: alignment on ImageNet against accuracy on CIFAR-100 after one image for each class (section 4.4, "
-    "Figure 4).",
-    gather,
-    chapter,
-    tables,
-    figures,
-)
