@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from verax.metrics.scoring import score
     from verax.networks.certificates import Certificate
     from verax.networks.teaching import certify, train
+    from verax.studies.aligning import align
+    from verax.studies.alignments import Alignment
     from verax.studies.running import run
     from verax.studies.runs import Run
     from verax.studies.spec import Study
@@ -36,6 +38,8 @@ _WHERE = {
     "Certificate": "verax.networks.certificates",
     "certify": "verax.networks.teaching",
     "train": "verax.networks.teaching",
+    "align": "verax.studies.aligning",
+    "Alignment": "verax.studies.alignments",
     "run": "verax.studies.running",
     "Run": "verax.studies.runs",
     "Study": "verax.studies.spec",
@@ -49,6 +53,7 @@ _WHERE = {
 }
 
 __all__ = [
+    "Alignment",
     "Cases",
     "Certificate",
     "Kind",
@@ -62,6 +67,7 @@ __all__ = [
     "Truth",
     "World",
     "__version__",
+    "align",
     "certify",
     "check_method",
     "check_metric",

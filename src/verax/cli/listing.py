@@ -82,8 +82,10 @@ def _metrics() -> Rows:
 
 
 def _studies() -> Rows:
+    from verax.reproductions.alignment.running import EXPERIMENTS, experiment
     from verax.studies.spec import presets, study
 
+    alignments = [{"name": name, "about": experiment(name).title} for name in EXPERIMENTS]
     return [
         {
             "name": name,
@@ -93,7 +95,7 @@ def _studies() -> Rows:
             "about": found.description,
         }
         for name in presets()
-    ]
+    ] + alignments
 
 
 LISTS: dict[str, Callable[[], Rows]] = {

@@ -11,7 +11,7 @@ import sys
 
 import typer
 
-from verax.cli import data, listing, networks, reproductions, runs
+from verax.cli import alignment, data, listing, networks, reproductions, runs
 from verax.errors import VeraxError
 from verax.version import __version__
 
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 app.command("run")(runs.run)
 app.command("report")(runs.report)
+app.command("align")(alignment.align)
 app.command("list")(listing.show)
 app.command("certify")(networks.certify)
 app.command("train")(networks.train)

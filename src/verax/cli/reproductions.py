@@ -17,7 +17,7 @@ from verax.errors import Interrupted, InvalidParameter, UnknownName, VeraxWarnin
 if TYPE_CHECKING:
     from verax.reproductions.outputs import Phases
 
-PAPERS = ("smerf", "sst")
+PAPERS = ("smerf", "sst", "alignment")
 _MOST_WORKERS = 8
 _CPU_REFERENCES = 100  # 1000 references, as published, take an hour on two cores
 
@@ -176,3 +176,30 @@ def sst(
         quiet=quiet,
     )
     _finish(lambda: reproduction.reproduce(options, out))
+
+
+@app.command("alignment")
+def alignment(
+    out: Annotated[Path, typer.Option(help="Folder for one page for each experiment.")] = Path("alignment"),
+    only: Annotated[
+        str, typer.Option(help="Experiments: mnist,stamps,celeba,regions,transfer,imagenet.")
+    ] = "mnist,stamps,celeba,regions,transfer,imagenet",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="VERAX_STORE", help="Where trained networks are kept (default: the user's cache)."
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Few images: a first look.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,
+) -> None:
+    """Bang, Boggust and Satyanarayan (ECCV 2024 workshops): is a network right for the right reasons?"""
+    from verax.cli import experiments
+    from verax.reproductions.alignment import running
+
+    for name in _words(only):
+        running.experiment(name)  # a misspelt name is an error before anything is computed
+    for name in _words(only):
+        full = running.experiment(name).name
+        experiments.run(full, out / full, quiet, {}, quick=quick, device=device, store=store)

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from verax import progress
+from verax.cli import experiments
 from verax.cli.console import console, interval
 from verax.errors import Interrupted, InvalidParameter, MissingFile, VeraxError, VeraxWarning
 
@@ -66,10 +67,37 @@ def run(
         Path | None,
         typer.Option(envvar="VERAX_STORE", help="Where finished work is kept (default: the user's cache)."),
     ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with images, for alignment-... (default: under VERAX_DATA).")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Of alignment-...: few images, a first look.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no tables.")] = False,
 ) -> None:
     """Run a study: explain, score, rank, and write a report. Rerunning does only what is missing."""
     from verax.studies.running import run as execute
+
+    if study.startswith(experiments.PREFIX):
+        unused = {"tasks": tasks, "protocols": protocols, "seed": seed, "certify": certify}
+        unused |= {"identify": identify, "renderer": renderer, "background": background}
+        unused |= {"field": field, "variable": variable}
+        asked = {"methods": _names(methods), "networks": _names(networks), "seeds": _numbers(seeds)}
+        experiments.run(
+            study,
+            out,
+            quiet,
+            unused,
+            samples=samples,
+            data=data,
+            quick=quick,
+            device=device,
+            store=store,
+            **asked,
+        )
+        return
+    if data is not None or quick:
+        raise InvalidParameter(f"--data and --quick belong to alignment-... studies, not to {study!r}.")
 
     try:
         with warnings.catch_warnings():

@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from verax import registry
 from verax.engine.baselines import check_references
 from verax.errors import InvalidInput, InvalidParameter, MissingExtra, UnknownName, suggestion
 from verax.methods.base import Method
+from verax.networks.zoo import let_torchvision_import as _let_torchvision_import
 
 
 def _package(module: str, distribution: str) -> tuple[Any, str]:
@@ -36,17 +36,6 @@ def _package(module: str, distribution: str) -> tuple[Any, str]:
         raise MissingExtra(
             f"{distribution!r} is not installed; install it with: pip install 'verax[compare]'"
         ) from error
-
-
-def _let_torchvision_import() -> None:
-    """Declare two operators that torchvision's wheel wants to find, beside a CPU-only PyTorch."""
-    if hasattr(torch.ops.torchvision, "nms") or torch.version.cuda is not None:
-        return
-    for name in ("nms", "qnms"):
-        _LIBRARY.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-
-
-_LIBRARY: Any = registry.load("torch.library:Library")("torchvision", "FRAGMENT")  # PyTorch leaves it untyped
 
 
 def _find(package: Any, peer: str, name: str) -> Any:

@@ -170,6 +170,39 @@ def _core(metric: Metric) -> Metric:
     return replace(metric, name=metric.name + CORE, description=about)
 
 
+_BOGGUST = "Boggust et al., CHI 2022"
+_ALIGNMENT = (
+    Metric("align/iou", "Overlap of what is shown and what was marked.", True, _UNIT, "alignment", _BOGGUST),
+    Metric(
+        "align/ground-truth-coverage",
+        "Share of what was marked that is shown.",
+        True,
+        _UNIT,
+        "alignment",
+        _BOGGUST,
+    ),
+    Metric(
+        "align/saliency-coverage",
+        "Share of what is shown that was marked.",
+        True,
+        _UNIT,
+        "alignment",
+        _BOGGUST,
+    ),
+    Metric(
+        "align/pointing-game", "Chance that the strongest pixel was marked.", True, _UNIT, "alignment", _ZHANG
+    ),
+    Metric(
+        "align/energy",
+        "Share of the map's mass on what was marked.",
+        True,
+        _UNIT,
+        "alignment",
+        "Wang et al., CVPR workshops 2020",
+    ),
+)
+
+
 def _normalised(metric: Metric) -> Metric:
     return replace(
         metric,
@@ -188,6 +221,7 @@ for _metric in (
     *map(_normalised, _SHAPLEY),
     *_PUBLISHED,
     *_FAITHFULNESS,
+    *_ALIGNMENT,
     *_EXACT,
     *map(_core, _EXACT),
 ):

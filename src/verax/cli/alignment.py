@@ -1,0 +1,250 @@
+"""`verax align`: one's own images and masks, and any network of timm or torchvision."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from verax import progress
+from verax.cli.console import console, interval
+from verax.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from verax.studies.alignments import Alignment
+    from verax.tasks.alignment import AnnotatedImages, Geometry
+
+_WITH_IMAGES = ("masks", "boxes", "coco")
+
+
+def _geometry(text: str | None) -> Geometry | None:
+    """Read crop:256:224, crop:224, stretch:224, stretch:200:300 or pad:224."""
+    from verax.tasks.alignment import Geometry
+
+    if text is None:
+        return None
+    kind, *sides = text.split(":")
+    kinds = {"crop": (1, 2), "stretch": (1, 2), "pad": (1,)}
+    if kind not in kinds or len(sides) not in kinds[kind] or not all(side.isdigit() for side in sides):
+        raise InvalidParameter(
+            f"A geometry is written as crop:256:224, stretch:224 or pad:224, not {text!r}."
+        )
+    made: Geometry = getattr(Geometry, kind)(*map(int, sides))
+    return made
+
+
+def _numbers(text: str | None, noun: str) -> list[float] | None:
+    try:
+        return None if text is None else [float(word) for word in text.split(",")]
+    except ValueError as error:
+        raise InvalidParameter(f"The {noun} is three numbers such as 0.5,0.5,0.5, not {text!r}.") from error
+
+
+def _settings(pairs: list[str]) -> dict[str, Any]:
+    """Read NAME=VALUE; true, false and numbers are read as such."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise InvalidParameter(f"A parameter of the method is written as NAME=VALUE, not {pair!r}.")
+        value: Any = {"true": True, "false": False}.get(text.lower(), text)
+        for kind in (int, float):
+            if isinstance(value, str):
+                try:
+                    value = kind(value)
+                except ValueError:
+                    continue
+        found[name] = value
+    return found
+
+
+def _data(
+    given: dict[str, Path | None],
+    images: Path | None,
+    labels: Path | None,
+    label: str | None,
+    split: str | None,
+    own_outputs: bool,
+) -> AnnotatedImages:
+    """The data set that the options name."""
+    from verax.tasks.alignment import DATA
+
+    named = [name for name, path in given.items() if path is not None]
+    if len(named) != 1:
+        words = ", ".join(f"--{name}" for name in given)
+        have = "none of them" if not named else " and ".join(f"--{name}" for name in named)
+        raise InvalidParameter(f"Name the annotations with one of {words}, not with {have}.")
+    name = named[0]
+    path = given[name]
+    if name in _WITH_IMAGES and images is None:
+        raise InvalidParameter(f"--{name} needs the folder of pictures: --images DIR.")
+    options: dict[str, Any] = {}
+    if labels is not None and name != "masks":
+        raise InvalidParameter("--labels goes with --masks; other annotations have labels of their own.")
+    if label is not None and name not in ("pets", "celeba", "celebamask"):
+        raise InvalidParameter("--label goes with --pets, --celeba and --celebamask.")
+    if split is not None and name not in ("voc", "pets", "celeba", "celebamask"):
+        raise InvalidParameter("--split goes with --voc, --pets, --celeba and --celebamask.")
+    if labels is not None:
+        options["labels"] = labels
+    if name == "pets":
+        label = label or ("breed" if own_outputs else "imagenet")
+    options |= {key: value for key, value in (("label", label), ("split", split)) if value is not None}
+    make = DATA.get(name)
+    if name in ("masks", "boxes"):
+        return make(images, path, **options)
+    if name == "coco":
+        return make(path, images, **options)
+    if images is not None:
+        if name != "voc":
+            raise InvalidParameter(f"--{name} knows where its pictures are; leave --images out.")
+        options["images"] = images
+    return make(path, **options)
+
+
+def align(
+    model: Annotated[str, typer.Option(help="timm:NAME or torchvision:NAME.")],
+    images: Annotated[Path | None, typer.Option(help="Folder of pictures.")] = None,
+    masks: Annotated[Path | None, typer.Option(help="Folder of masks with the same names.")] = None,
+    boxes: Annotated[Path | None, typer.Option(help="CSV file: image,xmin,ymin,xmax,ymax[,label].")] = None,
+    coco: Annotated[Path | None, typer.Option(help="COCO JSON file.")] = None,
+    voc: Annotated[Path | None, typer.Option(help="Folder of Pascal VOC.")] = None,
+    pets: Annotated[Path | None, typer.Option(help="Folder of Oxford-IIIT Pet.")] = None,
+    imagenet: Annotated[Path | None, typer.Option(help="Folder of ImageNet's validation set.")] = None,
+    celeba: Annotated[Path | None, typer.Option(help="Folder of CelebA.")] = None,
+    celebamask: Annotated[Path | None, typer.Option(help="Folder of CelebAMask-HQ.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="CSV file with image,label, for --masks.")] = None,
+    label: Annotated[str | None, typer.Option(help="breed, species, imagenet, or an attribute.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split of the data set.")] = None,
+    part: Annotated[str | None, typer.Option(help="Which part is meant, such as head or hair.")] = None,
+    method: Annotated[str, typer.Option(help="How it is explained (verax list methods).")] = "grad-cam",
+    set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter: relu=false.")] = None,
+    metrics: Annotated[str | None, typer.Option(help="Some of iou,pointing-game,...")] = None,
+    binarisation: Annotated[
+        str | None, typer.Option(help="std:K, threshold:K, percentile:K or top:K.")
+    ] = None,
+    target: Annotated[str, typer.Option(help="Explain the predicted class or the label.")] = "predicted",
+    protocol: Annotated[str, typer.Option(help="sound or published.")] = "sound",
+    tolerance: Annotated[float, typer.Option(help="Of the pointing game, in pixels.")] = 0,
+    ranges: Annotated[str | None, typer.Option(help="Of the cases: photos, text or melanoma.")] = None,
+    weights: Annotated[str, typer.Option(help="pretrained, none or a file.")] = "pretrained",
+    outputs: Annotated[int | None, typer.Option(help="Outputs of the network, if not the usual.")] = None,
+    classes: Annotated[str | None, typer.Option(help="Names of its outputs: a,b,c.")] = None,
+    geometry: Annotated[str | None, typer.Option(help="crop:256:224, stretch:224 or pad:224.")] = None,
+    mean: Annotated[str | None, typer.Option(help="Three numbers; default: the network's own.")] = None,
+    std: Annotated[str | None, typer.Option(help="Three numbers; default: the network's own.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only so many images, evenly spread.")] = None,
+    pictures: Annotated[int, typer.Option(help="How many the report shows.")] = 120,
+    batch_size: Annotated[int, typer.Option(help="Images at a time.")] = 32,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Of methods that draw random numbers.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder; the same one goes on where it was stopped.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no tables.")] = False,
+) -> None:
+    """Does a network look where people marked? Scores, eight cases, worst offenders and a page to search."""
+    given = {
+        "masks": masks,
+        "boxes": boxes,
+        "coco": coco,
+        "voc": voc,
+        "pets": pets,
+        "imagenet": imagenet,
+        "celeba": celeba,
+        "celebamask": celebamask,
+    }
+    from verax.metrics.alignment import SCORES
+    from verax.studies.aligning import align as execute
+    from verax.studies.plan import content_hash
+
+    data = _data(given, images, labels, label, split, outputs is not None)
+    options: dict[str, Any] = {
+        "method": method,
+        "metrics": SCORES
+        if metrics is None
+        else [word.strip() for word in metrics.split(",") if word.strip()],
+        "binarisation": binarisation,
+        "target": target,
+        "protocol": protocol,
+        "part": part,
+        "tolerance": tolerance,
+        "ranges": ranges,
+        "weights": weights,
+        "outputs": outputs,
+        "classes": None if classes is None else [word.strip() for word in classes.split(",")],
+        "geometry": _geometry(geometry),
+        "mean": _numbers(mean, "mean"),
+        "std": _numbers(std, "std"),
+        "limit": limit,
+        "settings": _settings(set_ or []),
+        "seed": seed,
+    }
+    if out is None:
+        words = {
+            name: str(value) for name, value in (given | options | {"model": model, "images": images}).items()
+        }
+        plain = re.sub(r"[^A-Za-z0-9.]+", "-", f"{model}-{data.name}").strip("-")
+        out = Path("runs") / f"align-{plain}-{content_hash(words)[:8]}"
+    try:
+        done = execute(
+            model,
+            data,
+            **options,
+            pictures=pictures,
+            batch_size=batch_size,
+            device=device,
+            out=out,
+            quiet=quiet,
+        )
+    except KeyboardInterrupt as stop:
+        typer.echo(f"verax: stopped; run it again with --out {out} to go on.", err=True)
+        raise typer.Exit(130) from stop
+    if not quiet:
+        show(done)
+    with progress.errors.status("Writing the report"):
+        path = done.report(out / "report.html")
+    console.print(f"Report: {path}", soft_wrap=True, markup=False, highlight=False)
+
+
+def show(done: Alignment) -> None:
+    """Print the alignment, the eight cases and the worst offenders."""
+    facts = done.facts
+    title = f"{facts['model']} on {facts['data']}: {len(done)} images, {facts['method']}"
+    table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("score", no_wrap=True)
+    for name in ("mean", "random", "middle", "lift"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in done.table().to_dict("records"):
+        value = f"{row['value']:.3f} {interval(row['low'], row['high'], 2)}"
+        cells = (row["metric"], value, f"{row['random']:.3f}", f"{row['centre']:.3f}", f"{row['lift']:.2f}")
+        table.add_row(*(escape(str(cell)) for cell in cells))
+    console.print(table)
+    accuracy = "" if math.isnan(done.accuracy) else f"Accuracy {100 * done.accuracy:.1f} %. "
+    scores = done.scores
+    console.print(
+        f"{accuracy}Chance has as many pixels as the map shows, at random places or around the middle. "
+        f"{int(scores['empty'].sum())} images without a mark, "
+        f"{int(scores['flat'].sum())} maps that say nothing.",
+        style="dim",
+    )
+    if "case" in scores:
+        cases = Table(title="Eight cases", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+        for name, side in (("case", "left"), ("images", "right"), ("", "left")):
+            cases.add_column(name, justify=side)  # type: ignore[arg-type]
+        for row in done.cases().to_dict("records"):
+            cases.add_row(row["case"], str(row["images"]), row["about"])
+        console.print(cases)
+    first = done.metrics[0]
+    worst = done.worst(5, first)
+    if len(worst):
+        names = ", ".join(f"{row['id']} ({row[first]:.2f})" for row in worst.to_dict("records"))
+        console.print(f"Least aligned: {escape(names)}", soft_wrap=True, highlight=False)
+    for note in facts.get("notes", []):
+        console.print(f"[yellow]{escape(note)}[/yellow]", soft_wrap=True)

@@ -1,0 +1,59 @@
+"""`verax run alignment-...` and `verax reproduce alignment`: experiments on what networks look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from verax.cli.console import console
+from verax.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from verax.reproductions.alignment.running import Done
+
+PREFIX = "alignment-"
+_STYLES = {"holds": "green", "does not hold": "red", "cannot hold": "yellow", "not testable": "dim"}
+
+
+def run(name: str, out: Path | None, quiet: bool, unused: dict[str, Any], **given: Any) -> None:
+    """Run one experiment and print what was found.
+
+    Args:
+        name: of the experiment.
+        out: its folder.
+        quiet: no progress bars, no tables.
+        unused: options of other studies, which must not be given.
+        **given: options of the experiment; None stands for its default.
+    """
+    from verax.reproductions.alignment import running
+    from verax.reproductions.alignment.options import Options
+
+    running.experiment(name)
+    wrong = [option for option, value in unused.items() if value is not None]
+    if wrong:
+        raise InvalidParameter(f"{name!r} has no option --{wrong[0].replace('_', '-')}.")
+    known = {option: value for option, value in given.items() if value is not None}
+    done = running.run(name, Options(quiet=quiet, **known), out)
+    if not quiet:
+        show(done)
+    console.print(f"Page: {done.page}", soft_wrap=True, markup=False, highlight=False)
+
+
+def show(done: Done) -> None:
+    """Print the first table and the verdicts."""
+    title, first = next(iter(done.tables.items()))
+    table = Table(title=escape(f"{done.experiment.name}: {title}"), box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in first.columns:
+        table.add_column(str(column), overflow="fold")
+    for row in first.to_numpy():
+        table.add_row(*(escape(str(cell)) for cell in row))
+    console.print(table)
+    for claim, finding in done.findings:
+        doubt = " (uncertain)" if finding.uncertain else ""
+        style = _STYLES[finding.verdict]
+        console.print(f"[{style}]{finding.verdict}{doubt}[/{style}]: {escape(claim.says)}", highlight=False)
+        console.print(escape(finding.measured), style="dim", highlight=False)

@@ -1,0 +1,206 @@
+"""Binarisation: which pixels of a map count as shown.
+
+The rules of Shared Interest (Boggust et al., CHI 2022) and of Explanation Alignment (Bang, Boggust and
+Satyanarayan, ECCV workshops 2024). Published code scales each map to [0, 1] first; none of the rules depends
+on that, so levels are found in the map's own numbers, which costs no rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from verax.errors import InvalidInput, InvalidParameter, suggestion
+from verax.metrics import pixels
+from verax.protocols.sound import LIMIT
+from verax.seeding import Streams
+
+RULES = {
+    "std": "at least the mean + K standard deviations of the map",
+    "threshold": "at least K on the way from its minimum to its maximum",
+    "percentile": "at least its K-th percentile",
+    "top": "the K strongest pixels, or that share of them where K is below 1",
+}
+_SMALL, _LARGE = 1e-12, 1e12
+"""Between these, squares in float32 neither vanish nor overflow."""
+DEFAULTS = {"std": 1.0, "threshold": 0.5, "percentile": 90.0, "top": 0.1}
+
+
+@dataclass(frozen=True)
+class Binarisation:
+    """A rule with its number, such as ``std:1``.
+
+    Attributes:
+        rule: one of `RULES`.
+        value: its K.
+    """
+
+    rule: str
+    value: float
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise InvalidParameter(f"There is no binarisation {self.rule!r}{suggestion(self.rule, RULES)}")
+        low, high = {"threshold": (0, 1), "percentile": (0, 100), "top": (0, 2**40)}.get(
+            self.rule, (-100, 100)
+        )
+        whole = self.rule != "top" or 0 < self.value < 1 or float(self.value).is_integer()
+        if not low <= self.value <= high or not whole or (self.rule == "top" and self.value == 0):
+            words = (
+                "a share below 1 or a whole number of pixels" if self.rule == "top" else f"{low} to {high}"
+            )
+            raise InvalidParameter(f"Binarisation {self.rule!r} takes {words}, not {self.value:g}.")
+
+    @classmethod
+    def of(cls, text: str | Binarisation) -> Binarisation:
+        """Read ``RULE`` or ``RULE:NUMBER``."""
+        if isinstance(text, Binarisation):
+            return text
+        rule, colon, number = str(text).partition(":")
+        try:
+            return cls(rule, float(number) if colon else DEFAULTS.get(rule, 0.0))
+        except ValueError as error:
+            if isinstance(error, InvalidParameter):
+                raise
+            raise InvalidParameter(f"A binarisation is written as std:1, not {str(text)!r}.") from error
+
+    def __str__(self) -> str:
+        return f"{self.rule}:{self.value:g}"
+
+    def __call__(self, maps: Tensor) -> Tensor:
+        """The pixels that count as shown, ``(N, H, W)`` bool; none of a flat map (see `flat`)."""
+        measured = Flat.of(readable(maps))
+        levels = self.levels(measured)
+        result = torch.empty(maps.shape, dtype=torch.bool, device=maps.device)
+        for part in pixels.chunks(measured.values):
+            result[part] = self.shown(measured[part], levels[part]).view_as(result[part])
+        return result
+
+    def shown(self, maps: Flat, levels: Tensor) -> Tensor:
+        """The same for maps whose levels are known: ``(N, P)`` bool."""
+        return self._strongest(maps, levels) if self.rule == "top" else pixels.reaches(maps.values, levels)
+
+    def levels(self, maps: Flat) -> Tensor:
+        """What a pixel must reach: ``(N, 1)`` in the type of the maps; infinity where a map is flat."""
+        levels = torch.where(maps.flat[:, None], torch.inf, self._levels(maps))
+        return pixels.rounded_up(levels, maps.values.dtype)
+
+    def _levels(self, maps: Flat) -> Tensor:
+        low, high = maps.low.double(), maps.high.double()
+        if self.rule == "threshold":
+            return low * (1 - self.value) + high * self.value
+        if self.rule == "percentile":
+            # between two neighbours, as numpy.percentile does
+            place = self.value / 100 * (maps.values.shape[1] - 1)
+            below, way = int(place), place % 1
+            ordered = maps.values.sort(1).values
+            before = ordered[:, below : below + 1].double()
+            after = ordered[:, min(below + 1, ordered.shape[1] - 1)][:, None].double()
+            return torch.where(before == after, before, before * (1 - way) + after * way)
+        if self.rule == "top":
+            total = maps.values.shape[1]
+            return maps.values.kthvalue(total - self._wanted(total) + 1, dim=1, keepdim=True).values.double()
+        return self._above_mean(maps, low, high)
+
+    def _above_mean(self, maps: Flat, low: Tensor, high: Tensor) -> Tensor:
+        span, largest = high - low, torch.maximum(low.abs(), high.abs())
+        values, start, unit = maps.values, torch.zeros_like(low), torch.ones_like(low)
+        if (((largest > 4 * span) | (largest > _LARGE) | (largest < _SMALL)) & ~maps.flat[:, None]).any():
+            # digits would be lost beside a large mean, and squares would overflow or vanish
+            start, unit = low, torch.where(span > 0, span, 1)
+            values = (maps.values - maps.low) / unit.to(values.dtype)
+        mean = values.mean(1, keepdim=True)
+        away = torch.empty_like(mean)
+        for part in pixels.chunks(values):
+            away[part] = torch.linalg.vector_norm(values[part] - mean[part], dim=1, keepdim=True)
+        std = away.double() / values.shape[1] ** 0.5
+        level: Tensor = start + (mean.double() + self.value * std) * unit
+        return level
+
+    def _wanted(self, total: int) -> int:
+        return max(1, round(self.value * total)) if self.value < 1 else min(int(self.value), total)
+
+    def _strongest(self, maps: Flat, levels: Tensor) -> Tensor:
+        """Exactly K pixels; among equals at the K-th place, those that come first in one fixed shuffle."""
+        total = maps.values.shape[1]
+        above = maps.values > levels
+        order = shuffle(total, maps.values.device)
+        tied = pixels.equals(maps.values, levels)[:, order]
+        left = self._wanted(total) - pixels.count(above)[:, None]
+        chosen = torch.zeros_like(above)
+        chosen[:, order] = tied & (tied.cumsum(1) <= left)
+        return above | chosen
+
+
+@dataclass(frozen=True)
+class Flat:
+    """Maps as rows, and what every rule asks of them.
+
+    Attributes:
+        values: ``(N, P)``.
+        low: ``(N, 1)``; the smallest value.
+        high: ``(N, 1)``; the largest one.
+        flat: ``(N,)``; whether all values are the same.
+    """
+
+    values: Tensor
+    low: Tensor
+    high: Tensor
+    flat: Tensor
+
+    @classmethod
+    def of(cls, maps: Tensor) -> Flat:
+        """Measure maps ``(N, H, W)`` that `readable` has seen."""
+        values = maps.flatten(1)
+        if not len(values):
+            none = values.new_zeros(0, 1)
+            return cls(values, none, none, none[:, 0].bool())
+        low, high = values.amin(1, keepdim=True), values.amax(1, keepdim=True)
+        return cls(values, low, high, (low == high)[:, 0])
+
+    def __getitem__(self, part: slice) -> Flat:
+        """Some of the maps."""
+        return Flat(self.values[part], self.low[part], self.high[part], self.flat[part])
+
+
+def readable(maps: Tensor) -> Tensor:
+    """Maps ``(N, H, W)`` in float32 or float64; one that holds NaN or infinity becomes constant."""
+    if maps.ndim != 3 or maps.is_complex() or 0 in maps.shape[1:]:
+        raise InvalidInput(f"Maps must be real numbers of shape (N, H, W), not {tuple(maps.shape)}.")
+    maps = maps.detach()
+    if maps.dtype not in (torch.float32, torch.float64):
+        maps = maps.to(torch.float32 if maps.dtype in (torch.float16, torch.bfloat16) else torch.float64)
+    if not len(maps):
+        return maps
+    low, high = maps.amin((1, 2)), maps.amax((1, 2))  # NaN and infinity show in them
+    if not (high - low).isfinite().all() or not low.isfinite().all():
+        maps = maps.to(torch.float64)
+        good = (torch.maximum(low.abs(), high.abs()).double() <= LIMIT)[:, None, None]
+        maps = torch.where(good, maps, 0.0)
+    return maps.contiguous()
+
+
+def flat(maps: Tensor) -> Tensor:
+    """Whether a map says nothing: one value everywhere, or NaN or infinity somewhere; ``(N,)`` bool."""
+    return Flat.of(readable(maps)).flat
+
+
+def shuffle(count: int, device: torch.device) -> Tensor:
+    """One fixed order of `count` places, so that ties favour no corner."""
+    return Streams.of(torch.arange(count), "binarisation").uniform("order").argsort(stable=True).to(device)
+
+
+def binarise(maps: Tensor, rule: str | Binarisation = "std:1") -> Tensor:
+    """The pixels of maps ``(N, H, W)`` that count as shown: bool ``(N, H, W)``.
+
+    Ties: `std`, `threshold` and `percentile` take all pixels that reach their level. `top` takes exactly K;
+    equals at the K-th place are taken in one fixed shuffled order. A constant map and one that holds NaN or
+    infinity show nothing.
+
+    Args:
+        maps: any real numbers.
+        rule: ``std:K``, ``threshold:K``, ``percentile:K`` or ``top:K``; see `RULES`.
+    """
+    return Binarisation.of(rule)(maps)

@@ -1,0 +1,180 @@
+"""The page of one alignment: table, eight cases, histograms, pictures, confusion matrix, filters.
+
+After the interface of Shared Interest (Boggust et al., CHI 2022). One file without network access: its only
+script is allowed by its hash, data are JSON in which no tag can begin, and names are set as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+
+from verax.files import make_folder, write_atomically
+from verax.metrics import cases8
+from verax.reports import number
+from verax.reports.html import TEMPLATES
+from verax.studies.alignments import Alignment
+
+HISTOGRAMS = cases8.COLUMNS
+_ABOUT = {
+    "iou": "overlap of what is shown and what was marked",
+    "ground-truth-coverage": "share of what was marked that is shown",
+    "saliency-coverage": "share of what is shown that was marked",
+    "pointing-game": "whether the strongest pixel was marked",
+    "energy": "share of the map's mass on what was marked",
+}
+
+
+def _numbers(values: Any) -> list[float | None]:
+    """Scores with three decimals; None where there is none, because JSON knows no NaN."""
+    plain = np.asarray(values, np.float64).round(3).tolist()
+    return [None if math.isnan(value) else value for value in plain]
+
+
+def data(alignment: Alignment) -> dict[str, Any]:
+    """Everything that the script shows."""
+    scores = alignment.scores
+    members = alignment.members() if set(HISTOGRAMS) <= set(alignment.metrics) else {}
+    table = np.array([*members.values()], dtype=np.int64).reshape(len(members), len(scores))
+    masks = (table * (1 << np.arange(len(members)))[:, None]).sum(0)
+    classes = alignment.classes
+    seen = sorted({*scores["label"].tolist(), *scores["prediction"].tolist()})
+    right = [
+        None if value is None else int(value)
+        for value in scores["right"].astype(object).where(scores["right"].notna(), None)
+    ]
+    return {
+        "ids": scores["id"].astype(str).tolist(),
+        "label": scores["label"].tolist(),
+        "prediction": scores["prediction"].tolist(),
+        "right": right,
+        "confidence": _numbers(scores["confidence"]),
+        "scores": {name: _numbers(scores[name]) for name in alignment.metrics},
+        "histograms": [name for name in HISTOGRAMS if name in alignment.metrics],
+        "members": masks.tolist(),
+        "cases": [
+            {"name": name, "sort": list(case.sort)} for name, case in cases8.CASES.items() if name in members
+        ],
+        "classes": {str(label): classes.get(int(label), str(label)) for label in seen if label >= 0},
+        "pictures": [dict(entry) for entry in alignment.pictures],
+    }
+
+
+def script_json(values: object) -> str:
+    """JSON that can stand inside a script element: nothing in it can end the element or begin another."""
+    text = json.dumps(values, separators=(",", ":"), allow_nan=False)
+    for letter in "<>&\u2028\u2029":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return text
+
+
+def verdict(alignment: Alignment) -> str:
+    """One sentence about the first score."""
+    row = alignment.table().iloc[0]
+    name, value = row["metric"], number(row["value"], row["low"], row["high"], 2)
+    if not math.isfinite(row["value"]):
+        return "No image has a mark, so nothing can be said."
+    sentence = f"The mean {name} is {value}: "
+    if row["low"] > max(row["random"], row["centre"]):
+        words = "more than as many pixels score at random places"
+        return f"{sentence}{words} ({row['random']:.2f}) or around the middle ({row['centre']:.2f})."
+    if row["low"] > row["random"]:
+        return (
+            f"{sentence}more than as many pixels score at random places ({row['random']:.2f}), but not more "
+            f"than around the middle of the picture ({row['centre']:.2f})."
+        )
+    if row["high"] < row["random"]:
+        return f"{sentence}less than as many pixels score at random places ({row['random']:.2f})."
+    return f"{sentence}what as many pixels score at random places ({row['random']:.2f})."
+
+
+def _rows(alignment: Alignment) -> list[dict[str, str]]:
+    rows = []
+    for row in alignment.table().to_dict("records"):
+        rows.append(
+            {
+                "metric": str(row["metric"]),
+                "about": _ABOUT[str(row["metric"])],
+                "value": number(row["value"], row["low"], row["high"]),
+                "random": number(row["random"], math.nan, math.nan),
+                "centre": number(row["centre"], math.nan, math.nan),
+                "lift": number(row["lift"], row["lift_low"], row["lift_high"], 2),
+                "skill": number(row["skill"], math.nan, math.nan, 2),
+                "images": str(row["images"]),
+            }
+        )
+    return rows
+
+
+def _facts(alignment: Alignment) -> list[tuple[str, str]]:
+    facts, scores = alignment.facts, alignment.scores
+    settings = ", ".join(f"{name}={value}" for name, value in facts["settings"].items() if value is not None)
+    accuracy = alignment.accuracy
+    return [
+        ("images", str(len(alignment))),
+        ("accuracy", "labels not known" if math.isnan(accuracy) else f"{100 * accuracy:.1f} %"),
+        ("method", f"{facts['method']}{f' ({settings})' if settings else ''}"),
+        ("explained class", str(facts["target"])),
+        ("shown pixels", str(facts["judging"]["binarisation"])),
+        ("mean share marked", f"{100 * scores['area'].mean():.1f} %"),
+        ("mean share shown", f"{100 * scores['shown'].mean():.1f} %"),
+        ("images without a mark", str(int(scores["empty"].sum()))),
+        ("maps that say nothing", str(int(scores["flat"].sum()))),
+    ]
+
+
+def _cases(alignment: Alignment) -> list[dict[str, Any]]:
+    if not set(HISTOGRAMS) <= set(alignment.metrics):
+        return []
+    ranges = cases8.Ranges.of(alignment.facts.get("ranges"))
+    found = []
+    for row in alignment.cases().to_dict("records"):
+        bounds = ranges.bounds(row["case"])
+        words = ", ".join(f"{name} {low:.2f} to {high:.2f}" for name, (low, high) in bounds.items())
+        share = "" if math.isnan(row["share"]) else f"{100 * row['share']:.1f} %"
+        found.append({**row, "share": share, "ranges": words})
+    return found
+
+
+def page(alignment: Alignment) -> str:
+    """The page as text."""
+    loader = jinja2.FileSystemLoader(TEMPLATES)
+    pages = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    script = (TEMPLATES / "alignment.js").read_text()
+    digest = base64.b64encode(hashlib.sha256(f"\n{script}\n".encode()).digest()).decode()
+    facts = alignment.facts
+    return pages.get_template("alignment.html.j2").render(
+        title=f"{facts['model']} on {facts['data']}",
+        part=facts.get("part") or "",
+        verdict=verdict(alignment),
+        notes=facts.get("notes", []),
+        facts=_facts(alignment),
+        rows=_rows(alignment),
+        cases=_cases(alignment),
+        known=bool(alignment.scores["right"].notna().any()),
+        pictured=len(alignment.pictures),
+        count=len(alignment),
+        manifest=json.dumps(
+            {name: value for name, value in facts.items() if name not in ("classes", "pictured")}, indent=2
+        ),
+        data=script_json(data(alignment)),
+        script=script,
+        digest=digest,
+    )
+
+
+def write(alignment: Alignment, path: Path) -> Path:
+    """Write the page; a folder gets a report.html."""
+    where = path / "report.html" if path.is_dir() or not path.suffix else path
+    make_folder(where.parent)
+    write_atomically(where, page(alignment).encode())
+    return where

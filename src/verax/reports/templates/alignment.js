@@ -1,0 +1,298 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const total = data.ids.length, page = 48, bins = 20;
+  const byId = (id) => document.getElementById(id);
+  const svgNode = (name, attributes = {}) => {
+    const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    return node;
+  };
+  const node = (name, className = "", text = "") => {
+    const made = document.createElement(name);
+    if (className) made.className = className;
+    if (text) made.textContent = text;
+    return made;
+  };
+  const named = (label) => (label < 0 ? "not known" : data.classes[label] ?? String(label));
+  const metrics = Object.keys(data.scores);
+  const pictures = new Map(data.pictures.map((entry) => [entry.row, entry]));
+  const blank = () => ({ case: "", label: "", prediction: "", sort: "", ranges: {} });
+  let state = blank(), visible = page;
+
+  // --- the state is kept behind the # of the address, so that a view can be sent to somebody ---
+  const remember = () => {
+    const words = new URLSearchParams();
+    for (const key of ["case", "label", "prediction", "sort"]) if (state[key] !== "") words.set(key, state[key]);
+    for (const [name, [low, high]] of Object.entries(state.ranges)) words.set(name, `${low}-${high}`);
+    try { history.replaceState(null, "", `#${words}`); } catch { /* a page without an address */ }
+  };
+  const recall = () => {
+    const words = new URLSearchParams(location.hash.slice(1));
+    state = blank();
+    for (const key of ["case", "label", "prediction", "sort"]) state[key] = words.get(key) ?? "";
+    if (state.case !== "" && !data.cases[state.case]) state.case = "";
+    for (const name of data.histograms) {
+      const ends = (words.get(name) ?? "").split("-").map(Number);
+      if (ends.length === 2 && ends[0] >= 0 && ends[1] <= 1 && ends[0] <= ends[1]) state.ranges[name] = ends;
+    }
+  };
+
+  // --- filters ---
+  const rounded = (value) => Math.round(value * 100) / 100;
+  const inRange = (row, skip) => Object.entries(state.ranges).every(([name, [low, high]]) => {
+    const value = data.scores[name][row];
+    return name === skip || (value !== null && rounded(value) >= low && rounded(value) <= high);
+  });
+  const keeps = (row, skip) => {
+    if (state.case !== "" && !(data.members[row] & (1 << state.case))) return false;
+    if (state.label !== "" && data.label[row] !== Number(state.label)) return false;
+    if (state.prediction === "right" && data.right[row] !== 1) return false;
+    if (state.prediction === "wrong" && data.right[row] !== 0) return false;
+    if (/^\d+$/.test(state.prediction) && data.prediction[row] !== Number(state.prediction)) return false;
+    return inRange(row, skip);
+  };
+  const rows = (skip = "") => [...Array(total).keys()].filter((row) => keeps(row, skip));
+  const order = () => {
+    if (state.sort) { const [name, way] = state.sort.split(" "); return [name, way === "down"]; }
+    return state.case !== "" ? data.cases[state.case].sort : null;
+  };
+  const sorted = (kept) => {
+    const how = order();
+    if (!how || !(data.scores[how[0]] || how[0] === "confidence")) return kept;
+    const values = how[0] === "confidence" ? data.confidence : data.scores[how[0]];
+    const sign = how[1] ? -1 : 1;
+    return kept.sort((a, b) => {
+      if (values[a] === null || values[b] === null) return (values[a] === null) - (values[b] === null);
+      return sign * (values[a] - values[b]) || a - b;
+    });
+  };
+
+  // --- histograms ---
+  const width = 260, height = 58;
+  const binOf = (value) => Math.min(bins - 1, Math.floor(value * bins));
+  const counts = (name, kept) => {
+    const found = new Array(bins).fill(0);
+    for (const row of kept) if (data.scores[name][row] !== null) found[binOf(data.scores[name][row])] += 1;
+    return found;
+  };
+  const charts = data.histograms.map((name) => {
+    const box = node("div", "histogram"), title = node("h3", "", name), ends = node("span");
+    const inputs = ["from", "to"].map((word, place) => {
+      const input = node("input");
+      Object.assign(input, { type: "number", min: 0, max: 1, step: 0.05 });
+      input.setAttribute("aria-label", `${name} ${word}`);
+      input.addEventListener("change", () => {
+        const range = [...(state.ranges[name] ?? [0, 1])];
+        range[place] = Math.min(1, Math.max(0, Number(input.value)));
+        setRange(name, Math.min(...range), Math.max(...range));
+      });
+      return input;
+    });
+    ends.append(inputs[0], " to ", inputs[1]);
+    title.append(ends);
+    const svg = svgNode("svg", { viewBox: `0 0 ${width} ${height + 14}`, preserveAspectRatio: "none" });
+    box.append(title, svg);
+    byId("histograms").append(box);
+    let start = null;
+    const place = (event) => {
+      const frame = svg.getBoundingClientRect();
+      return Math.min(1, Math.max(0, (event.clientX - frame.left) / frame.width));
+    };
+    const step = (value) => Math.round(value * 2 * bins) / (2 * bins);
+    svg.addEventListener("pointerdown", (event) => { start = place(event); svg.setPointerCapture(event.pointerId); });
+    svg.addEventListener("pointermove", (event) => {
+      if (start === null) return;
+      const [low, high] = [start, place(event)].sort((a, b) => a - b);
+      if (high - low > 0.02) setRange(name, step(low), step(high));
+    });
+    svg.addEventListener("pointerup", (event) => {
+      if (start !== null && Math.abs(place(event) - start) <= 0.02) { delete state.ranges[name]; update(); }
+      start = null;
+    });
+    const everything = counts(name, [...Array(total).keys()]), peak = Math.max(1, ...everything);
+    const draw = () => {
+      svg.replaceChildren();
+      const some = counts(name, rows(name));
+      for (let bin = 0; bin < bins; bin += 1) {
+        for (const [className, value] of [["all", everything[bin]], ["kept", some[bin]]]) {
+          const tall = value ? Math.max(1, (value / peak) * height) : 0;
+          const bar = svgNode("rect", { class: className, x: (bin * width) / bins + 0.5, width: width / bins - 1, y: height - tall, height: tall });
+          const tip = svgNode("title");
+          tip.textContent = `${(bin / bins).toFixed(2)} to ${((bin + 1) / bins).toFixed(2)}: ${some[bin]} of ${everything[bin]} images`;
+          bar.append(tip);
+          svg.append(bar);
+        }
+      }
+      for (const [value, anchor] of [[0, "start"], [0.5, "middle"], [1, "end"]]) {
+        const text = svgNode("text", { x: value * width, y: height + 11, "text-anchor": anchor });
+        text.textContent = String(value);
+        svg.append(text);
+      }
+      const [low, high] = state.ranges[name] ?? [0, 1];
+      if (state.ranges[name]) svg.append(svgNode("rect", { class: "brush", x: low * width, width: Math.max(1, (high - low) * width), y: 0, height }));
+      inputs[0].value = low.toFixed(2);
+      inputs[1].value = high.toFixed(2);
+    };
+    return draw;
+  });
+  const setRange = (name, low, high) => {
+    state.ranges[name] = [Number(low.toFixed(3)), Number(high.toFixed(3))];
+    update();
+  };
+
+  // --- pictures ---
+  const bits = (text, count) => {
+    const bytes = atob(text), found = new Uint8Array(count);
+    for (let place = 0; place < count; place += 1) found[place] = (bytes.charCodeAt(place >> 3) >> (7 - (place & 7))) & 1;
+    return found;
+  };
+  const outline = (region, high, wide) => {
+    const parts = [], at = (y, x) => (y < 0 || x < 0 || y >= high || x >= wide ? 0 : region[y * wide + x]);
+    for (let y = 0; y <= high; y += 1) {
+      for (let x = 0; x < wide; x += 1) {
+        if (at(y, x) === at(y - 1, x)) continue;
+        const from = x;
+        while (x < wide && at(y, x) !== at(y - 1, x)) x += 1;
+        parts.push(`M${from} ${y}H${x}`);
+      }
+    }
+    for (let x = 0; x <= wide; x += 1) {
+      for (let y = 0; y < high; y += 1) {
+        if (at(y, x) === at(y, x - 1)) continue;
+        const from = y;
+        while (y < high && at(y, x) !== at(y, x - 1)) y += 1;
+        parts.push(`M${x} ${from}V${y}`);
+      }
+    }
+    return parts.join("");
+  };
+  const tile = (row) => {
+    const entry = pictures.get(row), [high, wide] = entry.size;
+    const figure = node("figure", `photo ${["wrong", "right"][data.right[row]] ?? ""}`);
+    const frame = node("div", "frame"), image = node("img", entry.kind === "png" ? "small" : "");
+    image.src = `data:image/${entry.kind};base64,${entry.image}`;
+    image.alt = `${data.ids[row]}: ${named(data.label[row])}, predicted ${named(data.prediction[row])}`;
+    const svg = svgNode("svg", { viewBox: `0 0 ${wide} ${high}`, preserveAspectRatio: "none" });
+    for (const name of ["marked", "shown"]) {
+      const d = outline(bits(entry[name], high * wide), high, wide);
+      svg.append(svgNode("path", { class: `halo of-${name}`, d }), svgNode("path", { class: name, d }));
+    }
+    frame.append(image, svg);
+    const caption = node("figcaption");
+    const known = data.label[row] >= 0, right = data.right[row];
+    caption.append(node("span", "truth", known ? named(data.label[row]) : "label not known"));
+    const said = right === 1 ? " ✓" : ` ${right === 0 ? "✗ " : "→ "}${named(data.prediction[row])}`;
+    caption.append(node("span", right === 0 ? "missed" : right === 1 ? "passed" : "", said));
+    const scores = node("span", "scores");
+    const short = { "iou": "IoU", "ground-truth-coverage": "GTC", "saliency-coverage": "SC", "pointing-game": "PG", "energy": "E" };
+    for (const name of metrics) {
+      const value = data.scores[name][row], item = node("span", "", `${short[name] ?? name} ${value === null ? "–" : value.toFixed(2)}`);
+      item.title = name;
+      scores.append(item);
+    }
+    const id = node("span", "id", data.ids[row]);
+    id.title = data.ids[row];
+    caption.append(scores, id);
+    figure.append(frame, caption);
+    return figure;
+  };
+
+  // --- confusion matrix ---
+  const worst = (() => {
+    const found = new Map();
+    const count = (label, weight) => found.set(label, (found.get(label) ?? 0) + weight);
+    for (let row = 0; row < total; row += 1) {
+      if (data.label[row] < 0) continue;
+      count(data.label[row], 1);
+      if (data.right[row] === 0) { count(data.label[row], 1e6); count(data.prediction[row], 1e6); }
+    }
+    return [...found].sort((a, b) => b[1] - a[1] || a[0] - b[0]).slice(0, 10).map(([label]) => label).sort((a, b) => a - b);
+  })();
+  const confusion = () => {
+    const table = byId("confusion"), score = data.scores[byId("confusion-score").value];
+    const cells = worst.map(() => worst.map(() => [0, 0, 0]));
+    const place = new Map(worst.map((label, index) => [label, index]));
+    for (let row = 0; row < total; row += 1) {
+      const y = place.get(data.label[row]), x = place.get(data.prediction[row]);
+      if (y === undefined || x === undefined) continue;
+      const cell = cells[y][x];
+      cell[0] += 1;
+      if (score[row] !== null) { cell[1] += score[row]; cell[2] += 1; }
+    }
+    const head = node("tr");
+    head.append(node("th", "axis", "label ↓  prediction →"), ...worst.map((label) => { const th = node("th", "", named(label)); th.title = named(label); return th; }));
+    const thead = node("thead"), body = node("tbody");
+    thead.append(head);
+    worst.forEach((label, y) => {
+      const line = node("tr"), name = node("th", "", named(label)), most = Math.max(1, ...cells[y].map((cell) => cell[0]));
+      name.title = named(label);
+      line.append(name);
+      worst.forEach((guess, x) => {
+        const [count, sum, known] = cells[y][x], td = node("td");
+        if (count) {
+          const button = node("button", "", String(count));
+          button.type = "button";
+          button.append(node("small", "", known ? (sum / known).toFixed(2) : "–"));
+          button.style.background = `color-mix(in srgb, var(${x === y ? "--good" : "--bad"}) ${Math.round(12 + 45 * (count / most))}%, var(--card))`;
+          button.addEventListener("click", () => {
+            state = { ...blank(), label: String(label), prediction: String(guess) };
+            visible = page;
+            update();
+            byId("explorer").scrollIntoView();
+          });
+          td.append(button);
+        }
+        line.append(td);
+      });
+      body.append(line);
+    });
+    table.replaceChildren(thead, body);
+  };
+
+  // --- menus ---
+  const options = (select, entries) => {
+    select.replaceChildren(...entries.map(([value, text]) => { const option = node("option", "", text); option.value = value; return option; }));
+  };
+  const tally = (column) => {
+    const found = new Map();
+    for (const label of column) found.set(label, (found.get(label) ?? 0) + 1);
+    return [...found].filter(([label]) => label >= 0).sort((a, b) => named(a[0]).localeCompare(named(b[0])));
+  };
+  const menu = (column) => tally(column).map(([label, count]) => [String(label), `${named(label)} (${count})`]);
+  options(byId("case"), [["", "any"], ...data.cases.map((entry, place) => [String(place), entry.name])]);
+  options(byId("label"), [["", "any"], ...menu(data.label)]);
+  options(byId("prediction"), [["", "any"], ["right", "right ones"], ["wrong", "wrong ones"], ...menu(data.prediction)]);
+  options(byId("sort"), [["", "as they come"], ...[...metrics, "confidence"].flatMap((name) => [[`${name} up`, `${name}, lowest first`], [`${name} down`, `${name}, highest first`]])]);
+  options(byId("confusion-score"), metrics.map((name) => [name, name]));
+  for (const id of ["case", "label", "prediction", "sort"]) byId(id).addEventListener("change", (event) => { state[id] = event.target.value; visible = page; update(); });
+  byId("confusion-score").addEventListener("change", confusion);
+  byId("reset").addEventListener("click", (event) => { event.preventDefault(); state = blank(); visible = page; update(); });
+  byId("filters").addEventListener("submit", (event) => event.preventDefault());
+  byId("more").addEventListener("click", () => { visible += page; update(); });
+  for (const name of ["marked", "shown"]) byId(`draw-${name}`).addEventListener("change", (event) => byId("grid").classList.toggle(`no-${name}`, !event.target.checked));
+  for (const button of document.querySelectorAll(".case")) {
+    button.addEventListener("click", () => {
+      state = { ...blank(), case: state.case === button.dataset.case ? "" : button.dataset.case };
+      visible = page;
+      update();
+      byId("explorer").scrollIntoView();
+    });
+  }
+
+  const update = () => {
+    for (const id of ["case", "label", "prediction", "sort"]) byId(id).value = state[id];
+    const kept = sorted(rows()), shown = kept.filter((row) => pictures.has(row)), first = shown.slice(0, visible);
+    byId("grid").replaceChildren(...first.map(tile));
+    byId("status").textContent = `${kept.length} of ${total} images kept; ${first.length} of ${shown.length} pictures shown.`;
+    byId("more").hidden = first.length >= shown.length;
+    for (const draw of charts) draw();
+    for (const button of document.querySelectorAll(".case")) button.setAttribute("aria-pressed", String(button.dataset.case === state.case));
+    remember();
+  };
+  window.addEventListener("hashchange", () => { recall(); update(); });
+  byId("explorer").hidden = false;
+  if (!worst.length) byId("confusion-part").hidden = true; else confusion();
+  recall();
+  update();
+})();

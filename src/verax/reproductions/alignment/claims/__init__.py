@@ -1,0 +1,1 @@
+"""What the paper says about alignment, and what can be said beyond it, decided by code."""
