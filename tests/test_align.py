@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 
-import alignment_trees as trees
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,6 +15,7 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
+import alignment_trees as trees
 import verax
 from verax.cli.main import app
 from verax.errors import InvalidInput, InvalidParameter, MissingFile, UnknownName, VeraxError, WeightsError
@@ -66,7 +66,7 @@ class Halves(nn.Module):
         self.scale = nn.Parameter(torch.ones(()))
 
     def forward(self, images):
-        light = (images.mean(1) - 0.5).clamp(min=0) * self.scale
+        light = (images.mean(1) - 0.6).clamp(min=0) * self.scale
         return torch.stack([light[:, 3:, 8:].sum((1, 2)) + 0.1, light[:, 3:, :8].sum((1, 2)) + 0.2], 1)
 
 
@@ -78,7 +78,7 @@ def test_one_row_for_each_image_with_scores_and_chance():
     assert (scores["empty"] == [n % 5 == 4 for n in range(23)]).all()
     for name in SCORES:
         assert scores.loc[scores["empty"], name].isna().all()
-        assert scores.loc[~scores["empty"], [name, f"{name}/random", f"{name}/centre"]].notna().all(None)
+        assert scores.loc[~scores["empty"], [name, f"{name}/random", f"{name}/centre"]].notna().all(axis=None)
     # the gradient is constant where the square is, but for the rows that the network does not see
     whole = scores[~scores["empty"] & (scores["index"] % 7 > 0)]
     assert (whole["iou"] == 1).all()
@@ -460,7 +460,7 @@ def test_a_network_with_one_output_says_yes_or_no():
 
 def test_mean_and_std_are_used():
     shifted = verax.align(Halves(), Squares(6), "input", mean=[0.5] * 3, std=[2.0] * 3, pictures=0)
-    assert (shifted.scores["prediction"] == 1).all()  # nothing is above 0.5 any more
+    assert (shifted.scores["prediction"] == 1).all()  # nothing is above 0.6 any more
     for wrong in ({"mean": [0, 0]}, {"std": [1, 1, 0]}, {"mean": "abc"}, {"std": [1, 1, float("nan")]}):
         with pytest.raises(InvalidParameter):
             verax.align(Halves(), Squares(6), "input", **wrong)
