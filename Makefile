@@ -27,6 +27,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/methods.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/correctness.py
+	$(BIN)/python benchmarks/alignment.py
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict

@@ -14,7 +14,7 @@ import torch
 from verax.metrics.alignment import SCORES, Judging, shared_interest
 from verax.metrics.binarisation import Binarisation
 
-SIZES = {28: 4096, 64: 1024, 224: 128}
+SIZES = {28: 10_000, 64: 2048, 224: 192}
 """Side of the maps -> how many of them are scored."""
 
 

@@ -389,6 +389,28 @@ def test_preprocessing_is_the_networks_own():
     assert torch.allclose(own(images), wanted)
 
 
+@pytest.mark.parametrize("name", ["timm:resnet18", "timm:mobilenetv3_small_100", "torchvision:resnet18"])
+def test_pictures_are_prepared_as_the_library_does_it(tmp_path, name):
+    from PIL import Image
+
+    found = zoo.subject(name, weights="none")
+    trees.picture(tmp_path / "images" / "a.png", 301, 407, seed=3)
+    trees.mask(tmp_path / "masks" / "a.png", trees.rectangle(301, 407, (5, 30), (10, 40)))
+    data = masked_folder(tmp_path / "images", tmp_path / "masks", geometry=found.preprocessing.geometry)
+    ours = found.preprocessing(data.read([0]).images)[0]
+    picture = Image.open(tmp_path / "images" / "a.png").convert("RGB")
+    if name.startswith("timm"):
+        import timm.data
+
+        config = timm.data.resolve_data_config({}, model=found.model)
+        theirs = timm.data.create_transform(**config)(picture)
+    else:
+        from torchvision.models import get_model_weights
+
+        theirs = get_model_weights("resnet18").DEFAULT.transforms()(picture)
+    assert torch.allclose(ours, theirs, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
