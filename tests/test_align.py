@@ -147,8 +147,10 @@ def test_published_counts_empty_masks_and_takes_the_first_of_ties():
     assert published.table().set_index("metric").loc["pointing-game", "value"] == 0
     assert published.table()["images"].tolist() == [10] * 5
     assert published.scores["flat"].all()
-    cam = verax.align(small_cnn(), Squares(4), "grad-cam", protocol="published", pictures=0)
+    cam = verax.align(small_cnn(), Squares(4), "grad-cam", protocol="published", pictures=0, name="small")
     assert cam.facts["settings"]["relu"] is False
+    assert cam.facts["judging"]["mass"] == "magnitude"
+    assert cam.facts["model"] == "small"
     assert verax.align(small_cnn(), Squares(4), "grad-cam", pictures=0).facts["settings"]["relu"] is True
 
 
@@ -193,6 +195,33 @@ def test_another_part_is_another_question():
     assert hair.facts["key"] != mouth.facts["key"]
     with pytest.raises(UnknownName, match="hair"):
         verax.align(small_cnn(), faces, part="hairs")
+
+
+class Pairs(Squares):
+    """Two squares in each image, one of each class."""
+
+    def read(self, indices):
+        batch = super().read(indices)
+        halves = torch.zeros(2, 16, 16, dtype=torch.bool)
+        halves[0, 4:8, 10:14], halves[1, 4:8, 2:6] = True, True
+        instances = halves.expand(len(batch), 2, 16, 16)
+        kinds = torch.tensor([[0, 1]]).expand(len(batch), 2)
+        return Annotated(batch.images, instances.any(1), batch.labels, batch.ids, {}, instances, kinds)
+
+
+def test_only_objects_of_the_explained_class_count():
+    everything = verax.align(Halves(), Pairs(8), "gradient", pictures=0)
+    own = verax.align(Halves(), Pairs(8), "gradient", objects="target", pictures=0)
+    assert everything.scores["area"].tolist() == [32 / 256] * 8
+    assert own.scores["area"].tolist() == [16 / 256] * 8
+    # the other half is the wrong one: with the names turned round, what is shown is never what is marked
+    other = verax.align(
+        Halves(), Pairs(8), "gradient", objects="target", classes=["left", "right"], pictures=0
+    )
+    assert (other.scores["energy"] == 0).all()
+    assert (own.scores["energy"] > 0.2).any()
+    with pytest.raises(InvalidInput, match="single objects"):
+        verax.align(Halves(), Squares(4), "gradient", objects="target")
 
 
 # --- resuming ------------------------------------------------------------------------------------------
@@ -495,6 +524,7 @@ def test_mean_and_std_are_used():
         ({"metrics": []}, "at least one"),
         ({"target": "true"}, "predicted or label"),
         ({"protocol": "sounds"}, "sound"),
+        ({"objects": "own"}, "target"),
         ({"binarisation": "otsu"}, "otsu"),
         ({"channels": "mean"}, "magnitude"),
         ({"empty": "zero"}, "miss"),
