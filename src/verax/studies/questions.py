@@ -100,18 +100,14 @@ class Question:
             maps, masks = maps.cpu(), masks.cpu()
         found = judge(maps, masks, self.judging)
         labels, predicted = labels.cpu(), predicted.cpu()
+        right = pd.array((labels == predicted).numpy(), dtype="boolean")
+        right[(labels < 0).numpy()] = pd.NA
         columns: dict[str, Any] = {
             "index": np.arange(start, start + len(batch)),
             "id": list(batch.ids),
             "label": labels.numpy(),
             "prediction": predicted.numpy(),
-            "right": pd.array(
-                [
-                    bool(hit) if known else pd.NA
-                    for hit, known in zip(labels == predicted, labels >= 0, strict=True)
-                ],
-                dtype="boolean",
-            ),
+            "right": right,
             "target": (labels if self.target == "label" else predicted).numpy(),
             "confidence": sure.double().cpu().numpy(),
             "area": found.area.cpu().numpy(),
