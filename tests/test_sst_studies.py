@@ -1,6 +1,7 @@
 """Studies of vector tasks from the file to the report: training, references, scores, maps and commands."""
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from verax.cli.main import app
 from verax.errors import InvalidParameter, InvalidStudy
 from verax.networks import library, regression
 from verax.reports import agreement, atlas
-from verax.studies import consistency, plan, spec
+from verax.studies import consistency, leaderboards, plan, running, spec
 from verax.studies.runs import Run
 
 STUDY = {
@@ -242,3 +243,34 @@ def test_scores_frame_has_every_metric(made):
     assert {"pearson", "spearman", "sign-agreement", "top-overlap", "mass", "total-gap"} <= metrics
     assert {f"{name}/core" for name in ("pearson", "mass")} <= metrics
     assert isinstance(run.buckets("exact"), pd.DataFrame)
+
+
+def test_labels_of_a_study_keep_their_parameters():
+    known = spec.study(STUDY)
+    label = "ig, right"
+    kept, plain = running._method_entries([label, "lime"], known)
+    assert (kept["name"], kept["label"], kept["parameters"]) == (
+        "integrated-gradients",
+        label,
+        {"baseline": "task"},
+    )
+    assert plain == "lime"
+    assert spec.study(STUDY, methods=[kept, plain]).methods[0] == known.methods[2]
+
+
+def test_a_gap_of_sums_has_no_skill_and_equals_share_a_place(made):
+    _, run, _ = made
+    board = run.leaderboard("exact", metric="total-gap")
+    assert board["skill"].isna().all()
+    scores = run.scores[run.scores["method"] == "gradient"]
+    twin = pd.concat([run.scores, scores.assign(method="twin")], ignore_index=True)
+    board = leaderboards.leaderboard(twin, run.families, protocol="exact").set_index("method")
+    assert board.loc["twin", "rank"] == board.loc["gradient", "rank"]
+
+
+def test_weights_without_their_record_are_trained_again(made, tmp_path):
+    task, _, folder = made
+    shutil.copytree(folder / "store" / "networks", tmp_path / "networks")
+    path = library.find(task, "ridge", 0, tmp_path)
+    path.with_suffix(".json").unlink()
+    assert library.find(task, "ridge", 0, tmp_path) is None

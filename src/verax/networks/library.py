@@ -124,6 +124,8 @@ def save(trained: Trained | Fitted, folder: Path | None = None) -> Path:
         "sha256": hashlib.sha256(data).hexdigest(),
         "certificate": trained.certificate.summary() if trained.certificate else None,
     }
+    # without its record a network is not found: killed between the two, training starts again
+    path.with_suffix(".json").unlink(missing_ok=True)
     write_atomically(path, data)
     write_atomically(path.with_suffix(".json"), (json.dumps(record, indent=2) + "\n").encode())
     return path
@@ -198,7 +200,7 @@ def find(task: Learnable, network: str, seed: int, store: Path | None = None) ->
     stem = _stem(task, names.parse(network), seed)
     for folder in ((store or store_folder()) / "networks", SHIPPED):
         path = folder / f"{stem}.safetensors"
-        if path.is_file():
+        if path.is_file() and path.with_suffix(".json").is_file():
             return path
     return None
 

@@ -168,7 +168,8 @@ def leaderboard(
         {"method": methods, **mean.columns("value"), **Standing.worst(buckets, higher).columns("worst")}
     )
     table = table.rename(columns={"value_low": "low", "value_high": "high"})
-    skill = mean.skill(higher) if protocol in SKILLED else None
+    # a sum that is far off is as large as the scale of a map: no control sets a level for it
+    skill = mean.skill(higher) if protocol in SKILLED and not metric.startswith("total-gap") else None
     names = ("skill", "skill_low", "skill_high")
     if skill is None:
         table[[*names]] = np.nan
@@ -188,7 +189,8 @@ def leaderboard(
     table["samples"] = table["samples"].fillna(0).astype(int)
     table = table.sort_values("value", ascending=not higher, kind="stable").reset_index(drop=True)
     ranked = ~table["method"].isin(UNRANKED) & table["value"].notna()
-    table.insert(0, "rank", pd.array(ranked.cumsum().where(ranked), dtype="Int64"))
+    places = table["value"].where(ranked).rank(method="min", ascending=not higher)  # equals share a place
+    table.insert(0, "rank", pd.array(places, dtype="Int64"))
     order = ["rank", "method", "value", "low", "high", *names, "control", "worst", "worst_low", "worst_high"]
     return table[[*order, "buckets", "samples", "degenerate"]]
 

@@ -41,10 +41,16 @@ from verax.tasks.base import Learnable
 Watch = Callable[[int, int, str], None]
 
 
-def _method_entries(given: Sequence[str | Function | Method | dict[str, Any]] | None) -> list[Any] | None:
-    """Names and tables as they are; callables are registered under their own name."""
+def _method_entries(
+    given: Sequence[str | Function | Method | dict[str, Any]] | None, study: Study
+) -> list[Any] | None:
+    """Names and tables as they are; callables are registered under their own name.
+
+    A name that is a label of the study means what it means there, with its parameters.
+    """
     if given is None:
         return None
+    known = {spec.label: spec for spec in study.methods}
     entries: list[Any] = []
     for entry in [given] if isinstance(given, str) else given:
         if isinstance(entry, Method):
@@ -56,6 +62,8 @@ def _method_entries(given: Sequence[str | Function | Method | dict[str, Any]] | 
             name = getattr(entry, "__name__", type(entry).__name__)
             method(name)(entry)
             entry = name
+        elif isinstance(entry, str) and entry in known:
+            entry = known[entry].model_dump()
         entries.append(entry)
     return entries
 
@@ -92,7 +100,8 @@ def run(
 
     Args:
         study: a preset's name, a TOML file, or a `Study`.
-        methods: replaces the study's methods; callables are methods too.
+        methods: replaces the study's methods; callables are methods too. Labels of the study keep the
+            parameters that they have in it.
         tasks: replaces its tasks; task objects are welcome.
         networks: replaces its networks.
         seeds: replaces the training seeds.
@@ -112,7 +121,7 @@ def run(
     """
     chosen = specs.study(
         study,
-        methods=_method_entries(methods),
+        methods=_method_entries(methods, specs.study(study)),
         tasks=_task_entries(tasks),
         networks=list(networks) if networks is not None else None,
         seeds=list(seeds) if seeds is not None else None,
