@@ -248,7 +248,7 @@ def test_scores_frame_has_every_metric(made):
 def test_labels_of_a_study_keep_their_parameters():
     known = spec.study(STUDY)
     label = "ig, right"
-    kept, plain = running._method_entries([label, "lime"], known)
+    kept, plain = running._method_entries([label, "lime"], spec.labelled(STUDY))
     assert (kept["name"], kept["label"], kept["parameters"]) == (
         "integrated-gradients",
         label,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from verax.studies.identification import TABLES, Identification
 from verax.studies.plan import Plan, Unit
 from verax.studies.readings import Reader
 from verax.studies.runs import IDENTIFICATION, MANIFEST, Run
-from verax.studies.spec import Study
+from verax.studies.spec import MethodSpec, Study
 from verax.studies.store import Result, Store
 from verax.tasks import Task
 from verax.tasks.base import Learnable
@@ -42,7 +42,7 @@ Watch = Callable[[int, int, str], None]
 
 
 def _method_entries(
-    given: Sequence[str | Function | Method | dict[str, Any]] | None, study: Study
+    given: Sequence[str | Function | Method | dict[str, Any]] | None, known: Mapping[str, MethodSpec]
 ) -> list[Any] | None:
     """Names and tables as they are; callables are registered under their own name.
 
@@ -50,7 +50,6 @@ def _method_entries(
     """
     if given is None:
         return None
-    known = {spec.label: spec for spec in study.methods}
     entries: list[Any] = []
     for entry in [given] if isinstance(given, str) else given:
         if isinstance(entry, Method):
@@ -121,7 +120,7 @@ def run(
     """
     chosen = specs.study(
         study,
-        methods=_method_entries(methods, specs.study(study)),
+        methods=_method_entries(methods, specs.labelled(study)),
         tasks=_task_entries(tasks),
         networks=list(networks) if networks is not None else None,
         seeds=list(seeds) if seeds is not None else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -169,6 +170,17 @@ def _values(source: str | Path | Mapping[str, Any] | Study) -> tuple[dict[str, A
             f"There is no study named {source!r}{suggestion(source, known)} (a file must end in .toml)"
         )
     return read(PRESETS / f"{source}.toml"), repr(source)
+
+
+def labelled(source: str | Path | Mapping[str, Any] | Study) -> dict[str, MethodSpec]:
+    """The methods of a study by their labels, as far as they can be read; `study` says what is wrong."""
+    entries = _values(source)[0].get("methods")
+    found: dict[str, MethodSpec] = {}
+    for entry in entries if isinstance(entries, list) else []:
+        with suppress(ValidationError):
+            spec = MethodSpec.model_validate(entry)
+            found[spec.label] = spec
+    return found
 
 
 def study(source: str | Path | Mapping[str, Any] | Study, **changes: Any) -> Study:

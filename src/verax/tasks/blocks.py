@@ -10,24 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from verax import registry
-from verax.cases import Cases, Role, Truth
-from verax.errors import InvalidParameter
+from verax.cases import Role, Truth
 from verax.seeding import Streams
-from verax.tasks import numbering
-from verax.tasks.base import Edit, Groups
+from verax.tasks.base import Edit
 from verax.tasks.digits import SIZE, Digits, available, digits
+from verax.tasks.drawn import Drawn
 from verax.tasks.textbox import backgrounds
 from verax.tasks.textbox.backgrounds import Background
 from verax.tasks.textbox.renderers import RENDERERS, Renderer
-
-if TYPE_CHECKING:
-    from torch import nn
 
 VERSION = 1
 """Raised whenever a change of this package changes a picture, a label or a mask."""
@@ -65,7 +60,7 @@ def _null(device: torch.device) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class BlockDigits:
+class BlockDigits(Drawn):
     """Ten digits in two places: twenty buckets, ten labels.
 
     Training sees MNIST's training digits, cases and certificates see its test digits.
@@ -120,10 +115,6 @@ class BlockDigits:
         """The digit and its place."""
         self.check_groups(group)
         return f"{(group - 1) // 2} {_PLACES[(group - 1) % 2]}"
-
-    def check_groups(self, group: Groups) -> tuple[int, ...]:
-        """The buckets meant by `group`, checked."""
-        return numbering.buckets(self, group)
 
     def fingerprint(self) -> Mapping[str, Any]:
         """Everything that its cases depend on, for hashing."""
@@ -202,40 +193,6 @@ class BlockDigits:
         return Truth.from_objects(
             tall[..., None] & wide, boxes, roles.expand(len(top), 2).contiguous(), ("digit", "null")
         )
-
-    def retell(self, cases: Cases, truth: str) -> Cases:
-        """There is one truth: "rule"."""
-        if truth != "rule":
-            raise InvalidParameter(f"{self.name} knows the truth 'rule' only, not {truth!r}.")
-        return cases
-
-    def cases(
-        self,
-        group: Groups = None,
-        n: int = 20,
-        seed: int = 0,
-        *,
-        start: int = 0,
-        device: str | torch.device = "cpu",
-    ) -> Cases:
-        """`n` cases of each bucket in `group` (default: all), from number `start` on."""
-        groups, ids, seed = numbering.numbered(self, group, n, seed, start, device)
-        streams = self.streams(ids, seed, "cases")
-        layout = self.layout(groups, streams)
-        return Cases(
-            self.render(layout, streams),
-            self.labels(groups),
-            self.truth(layout),
-            groups,
-            ids,
-            self.name,
-            seed,
-        )
-
-    def network(self, name: str = "cnn4", seed: int = 0) -> nn.Module:
-        """The stored network of this task, in eval mode; see `verax.networks.library.network`."""
-        # Tasks stand left of networks and may not import them: the name is resolved when it is needed.
-        return cast("nn.Module", registry.load("verax.networks.library:network")(self, name, seed))
 
 
 def _pick(digit: Tensor, streams: Streams, some: Digits, label: str) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from verax.errors import InvalidParameter
-from verax.tasks.base import Groups, Task
+from verax.tasks.base import Groups
 
 _GROUP_STRIDE = 10**9  # ids are group * stride + index, so that they can be read by eye
 _MAX_CASES = 10**6
@@ -24,7 +24,21 @@ class Bucketed(Protocol):
         ...
 
 
-def buckets(task: Task, group: Groups) -> tuple[int, ...]:
+class Grouped(Protocol):
+    """Something with a name and buckets."""
+
+    @property
+    def name(self) -> str:
+        """How it is called."""
+        ...
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Its buckets."""
+        ...
+
+
+def buckets(task: Grouped, group: Groups) -> tuple[int, ...]:
     """The buckets meant by `group`, checked to be among those of a task."""
     if group is None:
         return task.groups

@@ -14,24 +14,20 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from verax import registry
-from verax.cases import Cases, Role, Truth
+from verax.cases import Role, Truth
 from verax.errors import InvalidParameter
 from verax.seeding import Streams
-from verax.tasks import numbering
-from verax.tasks.base import Edit, Groups
+from verax.tasks.base import Edit
+from verax.tasks.drawn import Drawn
 from verax.tasks.textbox import backgrounds
 from verax.tasks.textbox.backgrounds import Background
 from verax.tasks.textbox.renderers import RENDERERS, Renderer
-
-if TYPE_CHECKING:
-    from torch import nn
 
 VERSION = 1
 """Raised whenever a change of this package changes a picture, a label or a truth."""
@@ -179,7 +175,7 @@ def _counts(groups: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @dataclass(frozen=True, eq=False)
-class Shapes:
+class Shapes(Drawn):
     """Two labels: 1 where squares cover more, 0 where circles do.
 
     Attributes:
@@ -189,6 +185,9 @@ class Shapes:
         family: the tasks that it is averaged with.
         background: nothing lies behind the frames.
     """
+
+    truths: ClassVar[tuple[str, ...]] = ("exact", "rule")
+    usual: ClassVar[str] = "shapes-cnn"
 
     name: str = "shapes"
     explains: str = "label"
@@ -257,10 +256,6 @@ class Shapes:
         winner = "squares" if label else "circles"
         return f"{frames}, {winner} cover more" if squares and circles else frames
 
-    def check_groups(self, group: Groups) -> tuple[int, ...]:
-        """The buckets meant by `group`, checked."""
-        return numbering.buckets(self, group)
-
     def fingerprint(self) -> Mapping[str, Any]:
         """Everything that its cases depend on, for hashing."""
         return {"kind": "shapes", "version": VERSION, "explains": self.explains}
@@ -325,40 +320,6 @@ class Shapes:
         truth = Truth.from_objects(frames, torch.stack(ends, 2) * there[..., None], roles, NAMES)
         values = signed * torch.where(won, 1.0, -1.0)[:, None, None]
         return replace(truth, values=values[:, None], kind="exact")
-
-    def retell(self, cases: Cases, truth: str) -> Cases:
-        """There is one truth: "exact", which "rule" means here too."""
-        if truth not in ("rule", "exact"):
-            raise InvalidParameter(f"{self.name} knows the truth 'exact' only, not {truth!r}.")
-        return cases
-
-    def cases(
-        self,
-        group: Groups = None,
-        n: int = 20,
-        seed: int = 0,
-        *,
-        start: int = 0,
-        device: str | torch.device = "cpu",
-    ) -> Cases:
-        """`n` cases of each bucket in `group` (default: all), from number `start` on."""
-        groups, ids, seed = numbering.numbered(self, group, n, seed, start, device)
-        streams = self.streams(ids, seed, "cases")
-        layout = self.layout(groups, streams)
-        return Cases(
-            self.render(layout, streams),
-            self.labels(groups),
-            self.truth(layout),
-            groups,
-            ids,
-            self.name,
-            seed,
-        )
-
-    def network(self, name: str = "shapes-cnn", seed: int = 0) -> nn.Module:
-        """The stored network of this task, in eval mode; see `verax.networks.library.network`."""
-        # Tasks stand left of networks and may not import them: the name is resolved when it is needed.
-        return cast("nn.Module", registry.load("verax.networks.library:network")(self, name, seed))
 
 
 def _first(fits: Tensor, *drawn: Tensor) -> list[Tensor]:

@@ -10,25 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from verax import registry
-from verax.cases import Cases, Role, Truth
+from verax.cases import Role, Truth
 from verax.errors import InvalidParameter, UnknownName, suggestion
 from verax.seeding import Streams
-from verax.tasks import numbering
-from verax.tasks.base import Edit, Groups
+from verax.tasks.base import Edit
+from verax.tasks.drawn import Drawn
 from verax.tasks.manipulations import CANVAS, MANIPULATIONS, Manipulation
 from verax.tasks.textbox import backgrounds
 from verax.tasks.textbox.backgrounds import Background
 from verax.tasks.textbox.renderers import RENDERERS, Renderer
 from verax.tasks.textbox.textures import Texture
-
-if TYPE_CHECKING:
-    from torch import nn
 
 VERSION = 1
 """Raised whenever a change of this package changes a picture, a label or a mask."""
@@ -46,7 +42,7 @@ class Marks:
 
 
 @dataclass(frozen=True, eq=False)
-class Spurious:
+class Spurious(Drawn):
     """Two labels: 0 for pictures as they are, 1 for manipulated ones.
 
     Attributes:
@@ -126,10 +122,6 @@ class Spurious:
         self.check_groups(group)
         return "as it is" if group == 1 else self.manipulation
 
-    def check_groups(self, group: Groups) -> tuple[int, ...]:
-        """The buckets meant by `group`, checked."""
-        return numbering.buckets(self, group)
-
     def fingerprint(self) -> Mapping[str, Any]:
         """Everything that its cases depend on, for hashing; they do not depend on the reliance."""
         return {
@@ -177,8 +169,9 @@ class Spurious:
             if len(rows):
                 yield Edit(name, "region", rows, Marks(1 - layout.states[rows]))
 
-    def truth(self, count: int, device: str | torch.device) -> Truth:
+    def truth(self, layout: Marks) -> Truth:
         """The region is in focus, manipulated or not, and the rest of the picture is to be avoided."""
+        count, device = len(layout.states), layout.states.device
         region = self._manipulation.region.to(device)
         rows, cols = region.any(1).nonzero()[:, 0], region.any(0).nonzero()[:, 0]
         ends = [int(rows[0]), int(rows[-1]) + 1, int(cols[0]), int(cols[-1]) + 1]
@@ -190,36 +183,3 @@ class Spurious:
             roles.repeat(count, 1),
             ("region", "rest"),
         )
-
-    def retell(self, cases: Cases, truth: str) -> Cases:
-        """There is one truth: "rule"."""
-        if truth != "rule":
-            raise InvalidParameter(f"{self.name} knows the truth 'rule' only, not {truth!r}.")
-        return cases
-
-    def cases(
-        self,
-        group: Groups = None,
-        n: int = 20,
-        seed: int = 0,
-        *,
-        start: int = 0,
-        device: str | torch.device = "cpu",
-    ) -> Cases:
-        """`n` cases of each bucket in `group` (default: both), from number `start` on."""
-        groups, ids, seed = numbering.numbered(self, group, n, seed, start, device)
-        streams = self.streams(ids, seed, "cases")
-        return Cases(
-            self.render(self.layout(groups, streams), streams),
-            self.labels(groups),
-            self.truth(len(groups), device),
-            groups,
-            ids,
-            self.name,
-            seed,
-        )
-
-    def network(self, name: str = "cnn4", seed: int = 0) -> nn.Module:
-        """The stored network of this task, in eval mode; see `verax.networks.library.network`."""
-        # Tasks stand left of networks and may not import them: the name is resolved when it is needed.
-        return cast("nn.Module", registry.load("verax.networks.library:network")(self, name, seed))
