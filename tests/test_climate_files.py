@@ -95,8 +95,10 @@ def test_times_decide_about_anomalies():
     values = series()
     daily = dataset(values, np.datetime64("1990-01-01", "D") + np.arange(120))
     plain = expected(values, None)
-    assert torch.allclose(field(daily).correlation, plain)
-    assert field(daily).notes == ("Cells were standardised as plain samples.",)
+    with pytest.raises(InvalidInput, match=r"times that are not a month apart \(116 share .* monthly=false"):
+        field(daily)
+    assert torch.allclose(field(daily, monthly=False).correlation, plain)
+    assert field(daily, monthly=False).notes == ("Cells were standardised as plain samples.",)
     assert torch.allclose(field(dataset(values), monthly=False).correlation, plain)
     months = daily["time"].dt.month.values
     assert torch.allclose(field(daily, monthly=True).correlation, expected(values, months))
