@@ -247,3 +247,50 @@ def test_missing_and_damaged_extracts_are_named(tmp_path, monkeypatch):
     )
     with pytest.raises(InvalidInput, match="840 months"):
         cobe.field("cobe-sst2")
+
+
+def test_damaged_members_and_months_of_extracts_are_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("VERAX_DATA", str(tmp_path))
+    (tmp_path / "climate").mkdir()
+    path = tmp_path / cobe.EXTRACT
+    arrays = {
+        "sst": np.random.default_rng(0).normal(size=(840, 18, 36)),
+        "lat": np.arange(18.0),
+        "lon": np.arange(36.0),
+        "year_month": np.stack([np.arange(840) // 12, np.arange(840) % 12 + 1.0], 1),
+    }
+    np.savez_compressed(path, **arrays)
+    data = bytearray(path.read_bytes())
+    data[5000:5060] = b"\xff" * 60
+    path.write_bytes(data)
+    with pytest.raises(MissingFile, match="damaged"):
+        cobe.read(path, "sst")
+    np.savez(path, **{**arrays, "lat": np.full(18, "x")})
+    with pytest.raises(MissingFile, match="damaged or not an extract"):
+        cobe.read(path, "sst")
+    arrays["year_month"][3, 1] = np.nan
+    np.savez(path, **arrays)
+    with pytest.raises(InvalidInput, match="its months are not all whole numbers from 1 to 12: number 4"):
+        cobe.read(path, "sst")
+
+
+def test_both_poles_are_polar():
+    grid = Grid.of([89.5, 89, 0, -89, -89.5], [0, 1], np.ones((5, 2)))
+    assert grid.polar.tolist() == [True] * 2 + [False] * 6 + [True] * 2
+    assert not Grid.numbered(np.ones((100, 1))).polar.any()
+
+
+def test_blends_of_cells_that_are_all_the_same_are_refused():
+    for blend in ({"globally": 0.9999999999999}, {"uniform": 0.9999999999999999}):
+        with pytest.raises(InvalidParameter, match="too near 1"):
+            analytic().blend(**blend)
+    assert torch.isfinite(analytic().blend(globally=0.99).factor()).all()
+
+
+def test_times_of_trends_may_be_uneven():
+    times = np.array([0, 1, 2, 10, 11, 30])
+    series = np.random.default_rng(4).normal(size=(6, 2)) + times[:, None]
+    line = np.polynomial.polynomial.polyfit(times, series, 1)
+    left = series - np.polynomial.polynomial.polyval(times, line).T
+    np.testing.assert_allclose(steps.detrend(series, times), left, atol=1e-12)
+    np.testing.assert_allclose(steps.detrend(series, np.ones(6)), series - series.mean(0))

@@ -2,6 +2,8 @@
 
 import builtins
 import sys
+import warnings
+import zipfile
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import torch
 import xarray
 
 import verax
-from verax.errors import InvalidInput, InvalidParameter, MissingExtra, MissingFile, UnknownName
+from verax.errors import InvalidInput, InvalidParameter, MissingExtra, MissingFile, UnknownName, VeraxWarning
 from verax.tasks.climate import preprocessing as steps
 from verax.tasks.climate.fields import SHRINKAGE
 
@@ -95,8 +97,10 @@ def test_times_decide_about_anomalies():
     values = series()
     daily = dataset(values, np.datetime64("1990-01-01", "D") + np.arange(120))
     plain = expected(values, None)
-    assert torch.allclose(field(daily).correlation, plain)
-    assert field(daily).notes == ("Cells were standardised as plain samples.",)
+    with pytest.raises(InvalidInput, match=r"times that are not a month apart \(116 share .* monthly=false"):
+        field(daily)
+    assert torch.allclose(field(daily, monthly=False).correlation, plain)
+    assert field(daily, monthly=False).notes == ("Cells were standardised as plain samples.",)
     assert torch.allclose(field(dataset(values), monthly=False).correlation, plain)
     months = daily["time"].dt.month.values
     assert torch.allclose(field(daily, monthly=True).correlation, expected(values, months))
@@ -310,3 +314,309 @@ def test_wrong_options_are_refused_before_a_file_is_read():
             field("/nowhere/my.nc", **options)
     with pytest.raises(InvalidParameter, match="needs a file"):
         verax.task("climate/field").cases(n=1)
+
+
+# -- times ----------------------------------------------------------------------------------------------
+
+
+def seasonal(times=240):
+    """Three cells with a strong common season and a trend, whose anomalies are independent."""
+    count = np.arange(times)
+    common = 8 * np.cos(count / 6 * np.pi) + 0.05 * count
+    return np.random.default_rng(3).normal(size=(times, 3, 4)) + common[:, None, None]
+
+
+def off_diagonal(made):
+    return (made.correlation - torch.eye(len(made))).abs().max()
+
+
+def test_a_missing_month_does_not_switch_anomalies_off():
+    values, kept = seasonal(), np.arange(240) != 100
+    made = field(dataset(values).isel(time=kept))
+    assert off_diagonal(made) < 0.3
+    assert made.notes[1] == "1 months between the first and the last are missing."
+    # counted by hand: calendar months and real time
+    left = values[kept].reshape(239, -1).copy()
+    months, times = np.arange(240)[kept] % 12, np.arange(240)[kept]
+    for month in range(12):
+        left[months == month] -= left[months == month].mean(0)
+    line = np.polynomial.polynomial.polyfit(times, left, 1)
+    left -= np.polynomial.polynomial.polyval(times, line).T
+    assert torch.allclose(made.correlation, torch.from_numpy(np.corrcoef(left.T)), atol=1e-9)
+
+
+def test_trends_are_those_of_real_time():
+    values = seasonal()
+    kept = np.r_[0:60, 180:240]  # ten years in between are missing
+    made = field(dataset(values).isel(time=kept))
+    right, _ = steps.prepare(values[kept].reshape(120, -1), kept % 12, kept)
+    assert torch.allclose(made.correlation, torch.from_numpy(np.corrcoef(right.T)))
+    wrong, _ = steps.prepare(values[kept].reshape(120, -1), kept % 12)
+    assert not torch.allclose(made.correlation, torch.from_numpy(np.corrcoef(wrong.T)), atol=1e-3)
+
+
+def test_maps_may_stand_in_any_order():
+    whole = dataset(seasonal())
+    shuffled = whole.isel(time=np.random.default_rng(0).permutation(240))
+    assert torch.allclose(field(shuffled).correlation, field(whole).correlation)
+    assert field(shuffled).notes == field(whole).notes
+
+
+def test_doubled_missing_and_yearly_times_are_asked_about():
+    values = seasonal()
+    times = np.datetime64("1990-01", "M") + np.arange(240)
+    doubled = times.astype("datetime64[ns]").copy()
+    doubled[50] = doubled[51]
+    with pytest.raises(InvalidInput, match=r"not a month apart \(1 share .*monthly=true"):
+        field(dataset(values, doubled))
+    assert off_diagonal(field(dataset(values, doubled), monthly=True)) < 0.3
+    none = times.astype("datetime64[ns]").copy()
+    none[7] = np.datetime64("NaT")
+    for monthly in (None, True):
+        with pytest.raises(InvalidInput, match=r"its months are not all whole numbers .* number 8 is nan"):
+            field(dataset(values, none), monthly=monthly)
+    yearly = np.datetime64("1790", "Y") + np.arange(240)
+    with pytest.raises(InvalidInput, match=r"not a month apart \(most are further apart\)"):
+        field(dataset(values, yearly))
+    for wrong in (doubled, none, yearly):
+        made = field(dataset(values, wrong), monthly=False)
+        assert torch.allclose(made.correlation, expected(values, None))
+
+
+def test_a_single_year_has_no_anomalies():
+    with pytest.raises(InvalidInput, match="10 months and none of them twice"):
+        field(dataset(series()).isel(time=slice(0, 10)))
+
+
+def test_months_of_arrays_may_have_gaps_too(tmp_path):
+    values, kept = seasonal(), np.arange(240) != 100
+    count = np.arange(240)[kept]
+    np.savez(tmp_path / "months.npz", sst=values[kept], months=count % 12 + 1)
+    pairs = np.stack([1990 + count // 12, count % 12 + 1], 1)
+    np.savez(tmp_path / "years.npz", sst=values[kept], year_month=pairs)
+    through = field(dataset(values).isel(time=kept))
+    for name in ("months", "years"):
+        made = field(tmp_path / f"{name}.npz")
+        assert torch.allclose(made.correlation, through.correlation)
+        assert made.notes == through.notes
+
+
+@pytest.mark.parametrize(
+    ("months", "words"),
+    [
+        (np.where(np.arange(120) == 4, np.nan, np.arange(120) % 12 + 1), "number 5 is nan"),
+        (np.arange(120) % 12, "from 1 to 12: number 1 is 0"),
+        (np.arange(120) % 12 + 1.5, "whole numbers"),
+        (np.full(120, "jan"), "its months are not numbers"),
+        (np.repeat(np.arange(12) + 1, 10), "not a month apart"),
+        (np.stack([np.full(120, np.nan), np.arange(120) % 12 + 1], 1), "its years are not all whole"),
+    ],
+)
+def test_months_that_are_none_are_refused(tmp_path, months, words):
+    np.savez(tmp_path / "months.npz", sst=series(), months=months)
+    with pytest.raises(InvalidInput, match=words):
+        field(tmp_path / "months.npz")
+
+
+def test_no_number_comes_from_memory_that_nobody_wrote():
+    months = np.where(np.arange(24) == 4, np.nan, np.arange(24) % 12 + 1.0)
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+        made = steps.anomalies(np.ones((24, 2)), months)
+    assert np.isnan(made[4]).all()
+
+
+def test_months_are_counted_from_january_with_a_note(tmp_path):
+    np.save(tmp_path / "my.npy", series())
+    assert "Months were counted from January on." in field(tmp_path / "my.npy", monthly=True).notes
+
+
+# -- values and places ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["points", "means"])
+def test_fill_values_cannot_hide_in_means(tmp_path, by):
+    values = RNG.normal(size=(120, 6, 6)) + 20
+    values[:, 3, 3] = -999  # a mean of nine is -93
+    np.savez(tmp_path / "filled.npz", sst=values)
+    with pytest.raises(InvalidInput, match="beyond 500 such as -999: mark missing values as NaN, and"):
+        field(tmp_path / "filled.npz", coarsen=3, by=by)
+
+
+@pytest.mark.parametrize(
+    ("places", "words"),
+    [
+        ([45, np.nan, -15], "latitudes that are missing"),
+        ([400, 15, -15], "the latitude 400"),
+        ([45, 45, -15], "latitudes that are there twice"),
+    ],
+)
+def test_latitudes_that_are_none_are_refused(tmp_path, places, words):
+    with pytest.raises(InvalidInput, match=words):
+        field(dataset().assign_coords(lat=np.array(places, dtype=float)))
+    np.savez(tmp_path / "matrix.npz", covariance=np.eye(12), mask=np.ones((3, 4)), lat=places, lon=LONGITUDES)
+    with pytest.raises(InvalidInput, match=words):
+        field(tmp_path / "matrix.npz")
+
+
+def test_numbers_of_rows_and_columns_are_not_taken_for_places():
+    numbered = dataset(lat="j", lon="i").assign_coords(j=[100, 200, 300], i=[0, 1, 2, 3])
+    assert not field(numbered).grid.geographic
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        (
+            {"sst": series(), "lat": np.array(list("abc")), "lon": LONGITUDES},
+            "latitudes that are not numbers",
+        ),
+        ({"covariance": np.eye(3), "mask": np.array([list("abc")])}, "mask .* does not hold numbers"),
+        ({"covariance": np.eye(3), "mask": np.ones(3)}, r"shape \(3,\), not rows and columns"),
+        ({"covariance": np.eye(3, dtype=bool)}, "matrix .* does not hold numbers"),
+        ({"covariance": np.eye(3), "mask": np.ones((1, 3)), "lat": ["a"], "lon": [0, 1, 2]}, "not numbers"),
+        ({"sst": np.ones((9, 0, 4))}, r"no values: its shape is \(9, 0, 4\)"),
+        ({"sst": np.ones((0, 3, 4))}, "no values"),
+        ({"sst": np.ones((1, 3, 4))}, "has 1 times, too few"),
+        ({"covariance": np.eye(1)}, "1 cells, fewer than 3"),
+        ({"sst": RNG.normal(size=(9, 1, 2))}, "2 cells, fewer than 3"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_other_wrong_arrays_get_one_sentence(tmp_path, arrays, words):
+    np.savez(tmp_path / "wrong.npz", **arrays)
+    with pytest.raises(InvalidInput, match=words):
+        field(tmp_path / "wrong.npz")
+
+
+def test_a_field_near_a_pole_is_scored_as_it_is():
+    task = verax.task("climate/field", field=dataset().assign_coords(lat=[89.9, 89.5, 89.1]))
+    cases = task.cases(n=3)
+    assert cases.truth.core is None
+    assert verax.score(cases.truth.values.clone(), cases, "exact")["pearson"].mean() == pytest.approx(1)
+
+
+# -- files ----------------------------------------------------------------------------------------------
+
+
+def header(path, shape):
+    with path.open("wb") as file:
+        about = {"descr": "<f8", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, about)
+        file.write(bytes(64))
+
+
+def test_arrays_that_no_memory_holds_are_refused(tmp_path):
+    header(tmp_path / "huge.npy", (10**7, 10**6))
+    with zipfile.ZipFile(tmp_path / "huge.npz", "w") as file:
+        file.write(tmp_path / "huge.npy", "sst.npy")
+    for name in ("huge.npy", "huge.npz"):
+        with pytest.raises(MissingFile, match="larger than memory, or damaged"):
+            field(tmp_path / name)
+
+
+def broken_deflate(path, **arrays):
+    np.savez_compressed(path, **arrays)
+    data = bytearray(path.read_bytes())
+    data[200:260] = b"\xff" * 60
+    path.write_bytes(data)
+
+
+def test_damaged_and_foreign_members_of_archives(tmp_path):
+    broken_deflate(tmp_path / "zlib.npz", sst=series())
+    with pytest.raises(MissingFile, match="damaged"):
+        field(tmp_path / "zlib.npz")
+    with zipfile.ZipFile(tmp_path / "text.npz", "w") as file:
+        file.writestr("sst.npy", "hello")
+    with pytest.raises(InvalidInput, match="holds no array"):
+        field(tmp_path / "text.npz")
+    np.save(tmp_path / "sst.npy", series())
+    with zipfile.ZipFile(tmp_path / "more.npz", "w") as file:
+        file.writestr("readme.txt", "hello")
+        file.write(tmp_path / "sst.npy", "sst.npy")
+    assert field(tmp_path / "more.npz").digest == field(tmp_path / "sst.npy").digest
+
+
+def test_files_are_known_by_their_content_too(tmp_path):
+    np.savez(tmp_path / "my.npz", sst=series())
+    made = field(tmp_path / "my.npz").digest
+    for name in ("MY.NPZ", "12", "my.data"):
+        (tmp_path / name).write_bytes((tmp_path / "my.npz").read_bytes())
+        assert verax.task(f"climate/field?field={tmp_path / name}").field.digest == made
+
+
+@pytest.mark.parametrize("name", ["~nosuchuser/x.nc", "x" * 5000 + ".nc", "a\0b.nc", "1.5"])
+def test_names_that_no_file_has(name):
+    with pytest.raises(MissingFile, match="There is no file") as caught:
+        verax.task(f"climate/field?field={name}")
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("source", [12, 1.5, [1, 2], np.zeros((3, 4, 5))])
+def test_what_is_no_file_is_refused(source):
+    with pytest.raises(InvalidParameter, match="A field is the path of a file or an xarray object"):
+        field(source)
+
+
+def test_a_file_without_times_is_told_so(tmp_path):
+    dataset()[["area"]].to_netcdf(tmp_path / "area.nc", engine="h5netcdf")
+    with pytest.raises(InvalidInput, match="no time axis; its dimensions are lat, lon"):
+        field(tmp_path / "area.nc")
+
+
+# -- options --------------------------------------------------------------------------------------------
+
+
+def test_options_that_are_no_numbers_are_refused():
+    for options, words in (
+        ({"shrinkage": "abc"}, "'shrinkage' is a number from 0"),
+        ({"shrinkage": float("nan")}, "'shrinkage' is a number from 0"),
+        ({"share": "abc"}, "'share' is a number from 0"),
+        ({"share": 7}, "'share' is a number from 0"),
+        ({"variable": 3}, "'variable' is the name of one"),
+    ):
+        with pytest.raises(InvalidParameter, match=words):
+            field("/nowhere/my.nc", **options)
+
+
+def test_true_and_false_are_read_behind_a_name(tmp_path):
+    np.savez(tmp_path / "my.npz", sst=series(), months=np.arange(120) % 12 + 1)
+    for word, value in (("true", True), ("False", False)):
+        made = verax.task(f"climate/field?field={tmp_path / 'my.npz'}&monthly={word}").field
+        assert made.digest == field(tmp_path / "my.npz", monthly=value).digest
+
+
+def test_names_that_look_like_numbers_stay_names(tmp_path):
+    np.savez(tmp_path / "my.npz", **{"3": series(), "4": series()})
+    made = verax.task(f"climate/field?field={tmp_path / 'my.npz'}&variable=3").field
+    assert made.name == "3 of my.npz"
+
+
+def test_options_are_given_once():
+    with pytest.raises(InvalidParameter, match="'function' is given twice"):
+        verax.task("climate/analytic?function=1&function=2")
+
+
+def test_a_plan_says_what_was_done_to_data(tmp_path):
+    values = seasonal()
+    np.savez(
+        tmp_path / "my.npz", sst=np.delete(values, 100, 0), months=np.delete(np.arange(240) % 12 + 1, 100)
+    )
+    study = {
+        "name": "own",
+        "tasks": ["climate/field?samples=500"],
+        "field": str(tmp_path / "my.npz"),
+        "networks": ["ridge"],
+        "methods": ["gradient", "input-x-gradient"],
+        "protocols": ["exact"],
+        "samples": 2,
+        "certify": 0,
+        "missing": "train",
+    }
+    with pytest.warns(VeraxWarning, match="climate/field"):
+        run = verax.run(study, out=tmp_path / "run", quiet=True)
+    notes, page = run.manifest["notes"], run.report().read_text()
+    assert all(note in page for note in notes)
+    assert [note.partition(": ")[2] for note in notes] == [
+        "Calendar-month means and linear trends were removed.",
+        "1 months between the first and the last are missing.",
+    ]

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
 import verax
 from verax.errors import InvalidInput, InvalidParameter, MissingFile, WeightsError
@@ -150,6 +151,16 @@ def test_wrong_functions_are_refused(tmp_path):
     (tmp_path / "broken").write_bytes(b"nothing")
     with pytest.raises(WeightsError, match="does not hold functions"):
         LocalFunctions.load(tmp_path / "broken")
+    for knots, slopes in (
+        (torch.zeros(3), torch.zeros(3)),
+        (torch.zeros(3, 1), torch.zeros(3)),
+        (torch.zeros(3, 1, dtype=torch.int64), torch.zeros(3, 2)),
+        (torch.full((3, 1), torch.nan), torch.zeros(3, 2)),
+    ):
+        about = {"scale": (0.5).hex(), "seed": "0", "facts": "{}"}
+        save_file({"knots": knots, "slopes": slopes}, tmp_path / "flat", about)
+        with pytest.raises(WeightsError, match="does not hold functions"):
+            LocalFunctions.load(tmp_path / "flat")
     for wrong in (-1, 1.5, True, 1000):
         with pytest.raises(InvalidParameter, match="breaks must be"):
             LocalFunctions.draw(FIELD, wrong)
@@ -159,3 +170,10 @@ def test_wrong_functions_are_refused(tmp_path):
         LocalFunctions(torch.tensor([[1.0, 0.0]]), torch.zeros(1, 3), 1.0)
     with pytest.raises(InvalidInput, match="samples of 458 cells"):
         LocalFunctions.draw(FIELD).total(torch.zeros(3, 4))
+
+
+def test_slopes_and_break_points_are_drawn_apart():
+    function = LocalFunctions.draw(FIELD, 5)
+    drawn = {tuple(row) for row in function.slopes.T.tolist()}
+    knots = {value for row in function.knots.tolist() for value in row} - {0.0}
+    assert not knots & {value for row in drawn for value in row}

@@ -227,3 +227,30 @@ def test_a_sample_is_its_stream_times_the_factor():
     expected = np.linalg.cholesky(FIELD.correlation.numpy()) @ noise
     drawn = Samples(FIELD, FUNCTION, 10).inputs(torch.tensor([5]))[0]
     np.testing.assert_allclose(drawn.numpy(), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"x" * 99]
+)
+def test_a_damaged_mapped_file_is_written_again(tmp_path, damage):
+    samples = Samples(FIELD, FUNCTION, 50)
+    whole = samples.keep("mapped", folder=tmp_path).x.clone()
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(damage(path.read_bytes()))
+    assert samples.keep("mapped", folder=tmp_path).x.equal(whole)
+
+
+@pytest.mark.parametrize("number", ["\u00b2", "9" * 20, "9" * 5000, "-1", ""])
+def test_baselines_are_numbers_of_samples(number):
+    with pytest.raises(InvalidParameter, match="A baseline is"):
+        verax.task("climate/analytic", baseline=f"sample:{number}")
+
+
+def test_cases_and_baselines_are_no_samples_of_networks():
+    task = verax.task("climate/analytic", baseline="sample:3", samples=50)
+    cases = task.cases(n=50).inputs
+    for purpose in ("train", "test"):
+        seen = task.drawn(purpose, 50).chunk(0)[0]
+        # a thousandth is far above round-off and far below the distance of two samples
+        assert torch.cdist(cases, seen).min() > 1e-3
+        assert torch.cdist(task.reference[None], seen).min() > 1e-3

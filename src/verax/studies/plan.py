@@ -170,6 +170,12 @@ def _notes(study: Study, subjects: Sequence[Subject]) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _data_notes(subjects: Sequence[Subject]) -> tuple[str, ...]:
+    """What was done to the data of tasks that are made of data; each is said once."""
+    told = ((s.task.name, note) for s in subjects for note in getattr(s.task, "notes", ()))
+    return tuple(dict.fromkeys(f"{name}: {note}" for name, note in told))
+
+
 def _task(name: str, study: Study) -> Learnable:
     """A task with the options of the study."""
     usual = {"renderer": "sound", "background": "black"}
@@ -252,5 +258,5 @@ def compile_plan(study: Study, store: Path, train: Trainer | None = None) -> Pla
                 "samples": study.samples,
             }
             units.append(Unit(content_hash(values), subject, method, spec.label, settings[spec.label]))
-    noted = _notes(study, subjects)
+    noted = (*_notes(study, subjects), *_data_notes(subjects))
     return Plan(study, tuple(subjects), tuple(units), noted)

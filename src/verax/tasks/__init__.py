@@ -86,6 +86,10 @@ for _name, _make in (
     TASKS.register(f"climate/{_name}", _Built(f"climate/{_name}", _make, *_allowed))
 
 
+_TEXT = ("field", "variable")
+"""Options that are names, even where these look like numbers."""
+
+
 def _read(text: str) -> dict[str, Any]:
     """Options behind the question mark of a name: ``function=3&breaks=0``."""
     options: dict[str, Any] = {}
@@ -93,12 +97,20 @@ def _read(text: str) -> dict[str, Any]:
         option, equals, value = part.partition("=")
         if not (option and equals and value):
             raise InvalidParameter(f"Options of a task are written as NAME?OPTION=VALUE&..., not {text!r}.")
-        options[option] = value
-        for kind in (int, float):
-            with suppress(ValueError):
-                options[option] = kind(value)
-                break
+        if option in options:
+            raise InvalidParameter(f"The option {option!r} is given twice in {text!r}.")
+        options[option] = value if option in _TEXT else _value(value)
     return options
+
+
+def _value(text: str) -> Any:
+    """A truth value, a number or a word."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def is_builtin(name: str) -> bool:

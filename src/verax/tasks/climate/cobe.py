@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from verax.errors import InvalidInput, MissingFile
 from verax.files import store_folder
 from verax.tasks.climate import preprocessing as steps
+from verax.tasks.climate.arrays import check_whole, load
 from verax.tasks.climate.fields import Field
 from verax.tasks.climate.grid import Grid
 
@@ -45,14 +45,14 @@ def extract_path(name: str) -> Path:
 
 def read(path: Path, variable: str) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
     """The series ``(840, 18, 36)`` of a variable, and latitudes, longitudes and months."""
-    try:
-        with np.load(path) as file:
-            arrays = {name: file[name] for name in (variable, "lat", "lon", "year_month")}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise MissingFile(f"The file {str(path)!r} is damaged or not an extract of COBE-SST2.") from error
+    names = (variable, "lat", "lon", "year_month")
+    arrays = load(path, names, "an extract of COBE-SST2")
+    if set(arrays) != set(names) or any(array.dtype.kind not in "fiu" for array in arrays.values()):
+        raise MissingFile(f"The file {str(path)!r} is damaged or not an extract of COBE-SST2.")
     series = arrays[variable].astype(np.float64)
     if series.shape != (MONTHS, 18, 36) or arrays["year_month"].shape != (MONTHS, 2):
         raise InvalidInput(f"The file {str(path)!r} does not hold {MONTHS} months of 18 x 36 points.")
+    check_whole(arrays["year_month"][:, 1], 1, 12, f"The file {str(path)!r}: its months")
     about = {"lat": arrays["lat"], "lon": arrays["lon"], "months": arrays["year_month"][:, 1]}
     return series, about
 

@@ -136,7 +136,14 @@ class Field:
         own = torch.eye(len(self), dtype=torch.float64) if uniform else self.correlation
         weight = uniform or globally
         name = f"{self.name}, {'uniform' if uniform else 'globally'} {weight:g}"
-        return replace(self, name=name, correlation=(1 - weight) * own + weight * ones)
+        try:
+            blended, _ = _definite(name, (1 - weight) * own + weight * ones, 0.0)
+        except InvalidInput as error:
+            word = "uniform" if uniform else "globally"
+            raise InvalidParameter(
+                f"The blend {word}={weight!r} is too near 1: no cell would differ from another."
+            ) from error
+        return replace(self, name=name, correlation=blended)
 
 
 def check_blend(uniform: float, globally: float) -> None:

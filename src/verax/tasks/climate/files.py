@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,16 @@ from numpy.typing import NDArray
 from verax.errors import InvalidInput, InvalidParameter, MissingFile, UnknownName, suggestion
 from verax.tasks.climate import netcdf
 from verax.tasks.climate import preprocessing as steps
+from verax.tasks.climate.arrays import load
 from verax.tasks.climate.fields import MOST_CELLS, Field
 from verax.tasks.climate.grid import Grid, listing
 from verax.tasks.climate.series import Series
 
 MATRICES = ("covariance", "correlation")
 CONSTANT = ("refuse", "drop")
+FEWEST_CELLS = 3
+"""Maps of fewer cells have no shape to compare."""
+
 _MONTHS = ("months", "month", "year_month")
 
 
@@ -51,7 +55,15 @@ class Reading:
         for word, value, known in (("by", self.by, steps.COARSENINGS), ("constant", self.constant, CONSTANT)):
             if value not in known:
                 raise InvalidParameter(f"The option {word!r} is {' or '.join(known)}, not {value!r}.")
+        if self.variable is not None and not isinstance(self.variable, str):
+            raise InvalidParameter(f"The option 'variable' is the name of one, not {self.variable!r}.")
         steps.check_step(self.coarsen)
+        for word, weight in (
+            ("share", self.share),
+            ("shrinkage", 0.0 if self.shrinkage is None else self.shrinkage),
+        ):
+            if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 <= weight < 1:
+                raise InvalidParameter(f"The option {word!r} is a number from 0 to below 1, not {weight!r}.")
         if self.monthly not in (None, True, False):
             raise InvalidParameter(f"The option 'monthly' is true or false, not {self.monthly!r}.")
 
@@ -63,42 +75,64 @@ def field(source: Any, reading: Reading | None = None) -> Field:
     holds a matrix ``covariance`` or ``correlation`` of the cells of a ``mask``. An NPY file holds a series,
     or samples ``(samples, cells)``. Land is NaN.
     """
-    reading = reading or Reading()
+    made = _field(source, reading or Reading())
+    if len(made) < FEWEST_CELLS:
+        raise InvalidInput(f"The field {made.name!r} has {len(made)} cells, fewer than {FEWEST_CELLS}.")
+    return made
+
+
+def _field(source: Any, reading: Reading) -> Field:
     if netcdf.is_xarray(source):
         return _from_series(netcdf.from_xarray(source, reading.variable, reading.monthly), reading)
-    path = Path(source).expanduser()
-    if not path.is_file():
-        raise MissingFile(f"There is no file {str(path)!r}.")
-    if path.suffix not in (".npy", ".npz"):
+    path = _path(source)
+    if not _of_numpy(path):
         # every tenth point of a large file is read alone, not after the rest
         points = reading.coarsen if reading.by == "points" and reading.coarsen > 1 else 1
         series = netcdf.read(path, reading.variable, reading.monthly, points)
         return _from_series(series, replace(reading, coarsen=1) if points > 1 else reading)
-    arrays = _arrays(path)
+    arrays = load(path)
     matrix = next((name for name in MATRICES if name in arrays), None)
     if matrix is not None and reading.variable in (None, matrix):
         return _from_matrix(path, arrays[matrix], arrays, reading)
     return _from_series(_raw(path, arrays, reading), reading)
 
 
-def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+def _path(source: Any) -> Path:
+    """The file that is meant, which is there."""
+    if not isinstance(source, str | PathLike):
+        raise InvalidParameter(
+            f"A field is the path of a file or an xarray object, not {type(source).__name__}."
+        )
+    path = Path(source)
     try:
-        found = np.load(path, allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            return {path.stem: found}
-        with found:
-            return {name: found[name] for name in found}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise MissingFile(
-            f"The file {str(path)!r} is damaged or not an NPY or NPZ file of numbers."
-        ) from error
+        path = path.expanduser()
+        there = path.is_file()
+    except (OSError, RuntimeError, ValueError):  # no such home, or a name that no file can have
+        there = False
+    if not there:
+        text = str(path)
+        raise MissingFile(f"There is no file {text if len(text) < 300 else text[:300] + '...'!r}.")
+    return path
+
+
+def _of_numpy(path: Path) -> bool:
+    """Whether a file is NPY or NPZ, by its name or by how it begins."""
+    if path.suffix.lower() in (".npy", ".npz"):
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(6).startswith((b"PK\x03\x04", b"\x93NUMPY"))
+    except OSError as error:
+        raise MissingFile(f"The file {str(path)!r} cannot be read: {error.strerror or error}.") from error
 
 
 def _raw(path: Path, arrays: dict[str, NDArray[Any]], reading: Reading) -> Series:
     about = {name: arrays[name] for name in ("lat", "lon", *_MONTHS) if name in arrays}
     name = reading.variable
-    if name is None and path.suffix == ".npy":
-        name = path.stem
+    if not arrays:
+        raise InvalidInput(f"The file {path.name} holds no array.")
+    if name is None and len(arrays) == 1:
+        name = next(iter(arrays))
     series = {key: array for key, array in arrays.items() if key not in about and array.ndim > 1}
     if name is None and len(series) == 1:
         name = next(iter(series))
@@ -114,24 +148,33 @@ def _raw(path: Path, arrays: dict[str, NDArray[Any]], reading: Reading) -> Serie
         values = values[:, None, :]  # samples of cells: a grid of one row
     if values.ndim != 3:
         raise InvalidInput(f"{what} has the shape {values.shape} and no time axis before rows and columns.")
-    months = next((about[key] for key in _MONTHS if key in about), None)
+    months, years = next((about[key] for key in _MONTHS if key in about), None), None
     if months is not None:
-        months = months[:, 1] if months.ndim == 2 and months.shape[1] == 2 else months
+        if months.ndim == 2 and months.shape[1] == 2:
+            years, months = months.T
         if months.shape != values.shape[:1]:
-            raise InvalidInput(f"{what} has {len(values)} times, but {len(months)} months are given.")
-    return Series(name, path.name, values.astype(np.float64), about.get("lat"), about.get("lon"), months)
+            raise InvalidInput(f"{what} has {len(values)} times, but {months.size} months are given.")
+    values = values.astype(np.float64)
+    return Series(name, path.name, values, about.get("lat"), about.get("lon"), months, years)
 
 
 def _from_matrix(
     path: Path, matrix: NDArray[Any], arrays: dict[str, NDArray[Any]], reading: Reading
 ) -> Field:
     """A field whose matrix somebody has estimated already."""
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.dtype.kind not in "fiu":
+    if matrix.dtype.kind not in "fiu":
+        raise InvalidInput(f"The matrix in {path.name} does not hold numbers.")
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InvalidInput(f"The matrix in {path.name} is not square but {matrix.shape}.")
-    mask = np.nan_to_num(arrays.get("mask", np.ones((1, len(matrix))))) > 0.5
+    given = arrays.get("mask", np.ones((1, len(matrix))))
+    if given.dtype.kind not in "bfiu":
+        raise InvalidInput(f"The mask in {path.name} does not hold numbers.")
+    mask = np.nan_to_num(given) > 0.5
     if mask.ndim == 3 and mask.shape[2] == 1:
         mask = mask[:, :, 0]
-    if mask.ndim != 2 or int(mask.sum()) != len(matrix):
+    if mask.ndim != 2:
+        raise InvalidInput(f"The mask in {path.name} has the shape {given.shape}, not rows and columns.")
+    if int(mask.sum()) != len(matrix):
         raise InvalidInput(
             f"The mask in {path.name} has {int(mask.sum())} ocean cells, its matrix {len(matrix)}."
         )
@@ -142,21 +185,30 @@ def _from_matrix(
 
 def _from_series(raw: Series, reading: Reading) -> Field:
     """Coarsen, remove land, make anomalies and estimate the correlations."""
+    steps.check_values(raw.values, raw.what)  # before means can hide them
     raw = raw.coarser(reading.coarsen, reading.by, reading.share)
     values = raw.values
-    steps.check_values(values, raw.what)
     finite = np.isfinite(values)
     ocean, some = np.asarray(finite.all(0)), np.asarray(finite.any(0))
     if not some.any():
         raise InvalidInput(f"{raw.what} is all land: every value of every cell is missing.")
     if not ocean.any():
         raise InvalidInput(f"{raw.what} has no cell without missing values.")
-    months = raw.calendar(reading.monthly)
+    if len(values) < 3:
+        raise InvalidInput(f"{raw.what} has {len(values)} times, too few for correlations.")
+    calendar = raw.calendar(reading.monthly)
+    months, times = (None, None) if calendar is None else (calendar.months, calendar.times)
     how = "Cells were standardised as plain samples."
-    notes = [how if months is None else "Calendar-month means and linear trends were removed."]
+    notes = [how if calendar is None else "Calendar-month means and linear trends were removed."]
+    if calendar is not None:
+        notes.extend(calendar.notes)
+    if months is not None and len(np.unique(months)) == len(months):
+        raise InvalidInput(
+            f"{raw.what} has {len(months)} months and none of them twice: anomalies need more than a year."
+        )
     if (some & ~ocean).any():
         notes.append(f"{int((some & ~ocean).sum())} cells that miss some values were left out.")
-    cells, flat = steps.prepare(values[:, ocean], months)
+    cells, flat = steps.prepare(values[:, ocean], months, times)
     if flat.any():
         grid = raw.grid(ocean)
         places = f"{int(flat.sum())} constant cells ({listing(grid, grid.cells[torch.from_numpy(flat)])})"

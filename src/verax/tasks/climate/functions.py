@@ -46,6 +46,10 @@ class LocalFunctions:
     seed: int = -1
 
     def __post_init__(self) -> None:
+        if self.knots.ndim != 2 or not self.knots.is_floating_point() or not self.slopes.is_floating_point():
+            raise InvalidInput("Break points and slopes are floats in a row for each cell.")
+        if not (self.knots.isfinite().all() and self.slopes.isfinite().all()):
+            raise InvalidInput("Break points and slopes must be finite.")
         cells, breaks = self.knots.shape
         if tuple(self.slopes.shape) != (cells, breaks + 1):
             raise InvalidInput(f"{breaks} break points need {breaks + 1} slopes in each of {cells} cells.")
@@ -172,9 +176,9 @@ class LocalFunctions:
                 about = file.metadata() or {}
                 knots, slopes = file.get_tensor("knots"), file.get_tensor("slopes")
             scale, seed = float.fromhex(about["scale"]), int(about["seed"])
-        except (SafetensorError, KeyError, ValueError) as error:
+            return cls(knots, slopes, scale, seed)
+        except (SafetensorError, KeyError, ValueError, OSError, InvalidInput) as error:
             raise WeightsError(f"The file {str(path)!r} does not hold functions of verax.") from error
-        return cls(knots, slopes, scale, seed)
 
 
 class Additive(nn.Module):

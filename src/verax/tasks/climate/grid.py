@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from verax.errors import InvalidInput, InvalidParameter
+from verax.tasks.climate.arrays import check_places
 
 RADIUS = 6371.0
 """Of the Earth, in kilometres."""
@@ -41,6 +42,9 @@ class Grid:
         cls, latitudes: ArrayLike, longitudes: ArrayLike, ocean: ArrayLike, geographic: bool = True
     ) -> Grid:
         """The grid whose ocean cells are those where the ``(R, C)`` mask is true."""
+        if geographic:
+            for word, axis in (("latitudes", latitudes), ("longitudes", longitudes)):
+                check_places(np.asarray(axis), word, "The grid")
         rows, columns = (
             torch.from_numpy(np.array(x, dtype=np.float64)).flatten() for x in (latitudes, longitudes)
         )

@@ -22,6 +22,10 @@ from verax.tasks.climate.series import Series
 
 _NORTH = ("lat", "latitude", "nav_lat", "y", "j", "nlat")
 _EAST = ("lon", "longitude", "nav_lon", "x", "i", "nlon")
+_PARTS = ("month", "year", "dayofyear")
+_INDEX = ("y", "j", "nlat", "x", "i", "nlon")
+"""Names of dimensions that may be mere numbers of rows and columns."""
+
 _TIME = ("time", "t", "date", "month", "year", "sample", "samples", "member", "realization")
 
 
@@ -84,10 +88,9 @@ def from_xarray(
     places = [_coordinate(array, dimension) for dimension in (north, east)]
     if any(place is None for place in places):
         places = [None, None]
-    months, years = _months(array, time, what, monthly)
-    regular = months is not None and bool((np.diff(12 * years + months) == 1).all())
+    months, years, days = _months(array, time, what, monthly)
     values = np.asarray(array.values, dtype=np.float64)
-    return Series(variable, name, values, places[0], places[1], months, years, regular)
+    return Series(variable, name, values, places[0], places[1], months, years, days)
 
 
 def _choose(dataset: Any, variable: str | None, name: str) -> str:
@@ -97,7 +100,7 @@ def _choose(dataset: Any, variable: str | None, name: str) -> str:
         if variable not in known:
             raise UnknownName(f"There is no variable {variable!r} in {name}{suggestion(variable, known)}")
         return variable
-    series = [key for key in known if dataset[key].ndim > 2]
+    series = [key for key in known if dataset[key].ndim > 2] or (known if len(known) == 1 else [])
     if len(series) != 1:
         raise InvalidParameter(f"Say which variable of {name} is meant: {', '.join(known) or 'it has none'}.")
     return series[0]
@@ -141,24 +144,29 @@ def _axes(array: Any, what: str) -> tuple[str, str, str]:
 
 def _coordinate(array: Any, dimension: str) -> NDArray[Any] | None:
     found = array.coords[dimension].values if dimension in array.coords else None
-    return None if found is None or found.dtype.kind not in "fiu" else found.astype(np.float64)
+    if found is None or found.dtype.kind not in "fiu":
+        return None
+    name = str(dimension).lower()
+    numbered = name in _INDEX and (np.abs(found) > (90 if name in _NORTH else 360)).any()
+    return None if numbered else found.astype(np.float64)
 
 
-def _months(array: Any, time: str, what: str, monthly: bool | None) -> tuple[Any, Any]:
-    """Calendar months and years, where the time axis knows them."""
+def _months(array: Any, time: str, what: str, monthly: bool | None) -> tuple[Any, Any, Any]:
+    """Calendar months, years and days of the year, where the time axis knows them."""
     if time not in array.coords:
-        return None, None
+        return None, None, None
     axis = array.coords[time]
     if axis.dtype.kind in "fiu" and " since " in str(axis.attrs.get("units", "")):
         try:
             axis = importlib.import_module("xarray").decode_cf(axis.to_dataset(name="axis"))[time]
         except (ValueError, ImportError, OverflowError) as error:
             if monthly is not None:
-                return None, None
+                return None, None, None
             raise InvalidInput(
                 f"{what} has times that cannot be read ({axis.attrs.get('calendar', 'no')} calendar, "
                 f"{axis.attrs['units']!r}): say whether it is monthly from January on (monthly) or not."
             ) from error
     if not np.issubdtype(axis.dtype, np.datetime64) and axis.dtype.kind != "O":
-        return None, None
-    return np.asarray(axis.dt.month.values), np.asarray(axis.dt.year.values)
+        return None, None, None
+    months, years, days = (np.asarray(getattr(axis.dt, part).values) for part in _PARTS)
+    return months, years, days

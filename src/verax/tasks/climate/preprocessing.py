@@ -19,30 +19,38 @@ COARSENINGS = ("points", "means")
 
 def anomalies(series: Maps, months: NDArray[Any]) -> Maps:
     """Subtract from each value the mean of its calendar month over all years."""
-    out = np.empty_like(series)
+    out = np.full_like(series, np.nan)  # a month that is none leaves no number
     for month in np.unique(months):
         here = months == month
         out[here] = series[here] - series[here].mean(0)
     return out
 
 
-def detrend(series: Maps) -> Maps:
-    """Subtract the least-squares line over the whole series from each point; the mean goes with it."""
-    time = np.arange(len(series), dtype=np.float64)
-    time -= time.mean()
+def detrend(series: Maps, times: NDArray[Any] | None = None) -> Maps:
+    """Subtract the least-squares line over the whole series from each point; the mean goes with it.
+
+    Args:
+        series: ``(time, ...)``.
+        times: when each map was; by default they follow one another evenly.
+    """
+    time = np.asarray(np.arange(len(series)) if times is None else times, dtype=np.float64)
+    time = time - time.mean()
     centred = series - series.mean(0)
-    slope = np.tensordot(time, centred, (0, 0)) / (time @ time)
+    slope = np.tensordot(time, centred, (0, 0)) / (time @ time or 1.0)  # no line through one time
     return np.asarray(centred - time[(slice(None), *[None] * slope.ndim)] * slope)
 
 
-def prepare(series: Maps, months: NDArray[Any] | None) -> tuple[Maps, NDArray[np.bool_]]:
+def prepare(
+    series: Maps, months: NDArray[Any] | None, times: NDArray[Any] | None = None
+) -> tuple[Maps, NDArray[np.bool_]]:
     """Standardised series, and where that is impossible because nothing is left of them.
 
     Args:
         series: ``(time, ...)`` without missing values.
         months: the calendar month of each time; None for samples that have no order.
+        times: when each was, where they do not follow one another evenly.
     """
-    left = series - series.mean(0) if months is None else detrend(anomalies(series, months))
+    left = series - series.mean(0) if months is None else detrend(anomalies(series, months), times)
     spread = left.std(0, ddof=1)
     flat = spread <= 1e-9 * np.abs(series).max(0)  # round-off, not variation
     return np.asarray(left / np.where(flat, np.inf, spread)), flat
@@ -97,6 +105,6 @@ def check_values(series: Maps, what: str) -> None:
     if wrong.any():
         worst = series.flat[int(np.argmax(wrong))]
         raise InvalidInput(
-            f"{what} has values beyond 500 such as {worst:.6g}: mark missing values as NaN (or name their "
-            "fill value) and check the units."
+            f"{what} has values beyond 500 such as {worst:.6g}: mark missing values as NaN, and check "
+            "the units."
         )

@@ -129,10 +129,23 @@ class Samples:
     def _mapped(self, folder: Path, watch: Watch | None) -> Kept:
         label = (self.field.digest, self.function.digest, self.purpose, self.seed, self.count)
         path = folder / f"samples-{hashlib.sha256(repr(label).encode()).hexdigest()[:16]}.npy"
-        if not path.is_file():
+        both = self._read(path)
+        if both is None:  # not there, or damaged: samples can always be drawn again
             self._write(path, watch)
-        both = torch.from_numpy(np.load(path, mmap_mode="c"))
+            both = self._read(path)
+        if both is None:
+            raise OutputError(f"Cannot read {str(path)!r}, which was just written.")
         return Kept(both[:, :-1], both[:, -1], self.size)
+
+    def _read(self, path: Path) -> Tensor | None:
+        """The array of a file, where that is whole."""
+        try:
+            found = np.load(path, mmap_mode="c")
+        except (OSError, ValueError, EOFError):
+            return None
+        shape = (self.count, len(self.field) + 1)
+        whole = isinstance(found, np.ndarray) and found.shape == shape and found.dtype == np.float32
+        return torch.from_numpy(found) if whole else None
 
     def _write(self, path: Path, watch: Watch | None) -> None:
         """One array with outputs in its last column; the file is there whole or not at all."""

@@ -10,7 +10,23 @@ from numpy.typing import NDArray
 
 from verax.errors import InvalidInput
 from verax.tasks.climate import preprocessing as steps
+from verax.tasks.climate.arrays import check_places, check_whole
 from verax.tasks.climate.grid import Grid
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """When maps were.
+
+    Attributes:
+        months: ``(time,)`` calendar months.
+        times: ``(time,)`` when each was, counted in months.
+        notes: what is unusual about them, in sentences.
+    """
+
+    months: NDArray[Any]
+    times: NDArray[Any]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -25,7 +41,7 @@ class Series:
         longitudes: ``(C,)``, or None.
         months: ``(time,)`` calendar months, or None.
         years: ``(time,)``, or None.
-        regular: whether the times are a month apart.
+        days: ``(time,)`` days of the year, or None.
     """
 
     variable: str
@@ -35,34 +51,71 @@ class Series:
     longitudes: NDArray[Any] | None = None
     months: NDArray[Any] | None = None
     years: NDArray[Any] | None = None
-    regular: bool = True
+    days: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
+        if not self.values.size:
+            raise InvalidInput(f"{self.what} has no values: its shape is {self.values.shape}.")
         for word, axis, size in (
             ("latitudes", self.latitudes, self.values.shape[1]),
             ("longitudes", self.longitudes, self.values.shape[2]),
         ):
-            if axis is not None and axis.shape != (size,):
+            if axis is None:
+                continue
+            if axis.shape != (size,):
                 raise InvalidInput(f"{self.what} has {size} places for {axis.size} {word}.")
+            check_places(axis, word, self.what)
 
     @property
     def what(self) -> str:
         """The variable and its file, as a sentence begins."""
         return f"The variable {self.variable!r} of {self.file}"
 
-    def calendar(self, monthly: bool | None) -> NDArray[Any] | None:
-        """The calendar month of each time, or None for plain samples.
+    def calendar(self, monthly: bool | None) -> Calendar | None:
+        """The calendar month and the time of each map, or None for plain samples.
+
+        Months may be missing, and maps may stand in any order: means are those of calendar months, and
+        trends are those of real time.
 
         Args:
-            monthly: what the user says; by default a series is monthly when its times are a month apart.
+            monthly: what the user says; by default a series with a calendar must be monthly.
         """
-        if monthly is None:
-            monthly = self.months is not None and self.regular
-        if not monthly:
+        if not monthly and (monthly is not None or self.months is None):
             return None
-        if self.months is not None:
-            return self.months
-        return np.arange(len(self.values)) % 12
+        if self.months is None:
+            count = np.arange(len(self.values))
+            return Calendar(count % 12 + 1, count, ("Months were counted from January on.",))
+        check_whole(self.months, 1, 12, f"{self.what}: its months")
+        times = self._counted(self.months)
+        gaps = np.diff(np.sort(times))
+        doubled = int((gaps == 0).sum())
+        if doubled or np.median(gaps) != 1:
+            if monthly is None:
+                why = f"{doubled} share a month with another" if doubled else "most are further apart"
+                raise InvalidInput(
+                    f"{self.what} has times that are not a month apart ({why}): say monthly=true for "
+                    "calendar-month anomalies without trend, or monthly=false for plain samples."
+                )
+            return Calendar(self.months, self._elapsed(times))
+        missing = int(gaps.sum()) - len(gaps)
+        note = f"{missing} months between the first and the last are missing."
+        return Calendar(self.months, times, (note,) if missing else ())
+
+    def _counted(self, months: NDArray[Any]) -> NDArray[np.float64]:
+        """Months since the first one; where years are not known, from each to the next of that name."""
+        if self.years is None:
+            return np.append(0.0, np.cumsum(np.diff(months) % 12))
+        check_whole(self.years, -100_000, 100_000, f"{self.what}: its years")
+        count = 12.0 * self.years + months
+        return np.asarray(count - count.min())
+
+    def _elapsed(self, counted: NDArray[np.float64]) -> NDArray[Any]:
+        """The best that is known of times that are not a month apart."""
+        if self.years is None:
+            return np.arange(len(counted))
+        if self.days is None:
+            return counted
+        return np.asarray(12 * (self.years + self.days / 365.25))
 
     def coarser(self, step: int, by: str, share: float) -> Series:
         """Fewer points; rows from north to south."""

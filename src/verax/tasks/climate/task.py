@@ -86,6 +86,11 @@ class Climate:
         return self.field.grid
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What was done to the data of its field, in sentences."""
+        return self.field.notes
+
+    @property
     def features(self) -> int:
         """How many cells there are."""
         return len(self.field)
@@ -204,6 +209,7 @@ class Climate:
         """What a right explanation of inputs shows: there are no objects, every cell has its value."""
         values = self.values(inputs)
         count, cells = inputs.shape
+        core = ~self.grid.polar  # a field that is polar altogether is scored as it is
         patches = self.segments.to(values.device).expand_as(values) if self.patches > 1 else None
         return Truth(
             focus=values != 0,
@@ -214,7 +220,7 @@ class Climate:
             names=(),
             values=values,
             kind="exact",
-            core=(~self.grid.polar).to(values.device).expand_as(values) if self.grid.polar.any() else None,
+            core=core.to(values.device).expand_as(values) if core.any() and not core.all() else None,
             patches=patches,
         )
 
@@ -233,8 +239,10 @@ class Climate:
 def _level(baseline: str | float) -> float | int:
     """What a baseline means: a level that all cells have, or (a whole number) which sample."""
     text = str(baseline)
-    if text.startswith("sample:") and text[7:].isdigit():
-        return int(text[7:])
+    number = text.removeprefix("sample:")
+    # at most 18 digits fit the numbers of samples
+    if number != text and number.isascii() and number.isdigit() and len(number) <= 18:
+        return int(number)
     try:
         level = 0.0 if text == "zero" else float(text)
     except ValueError:
