@@ -134,9 +134,9 @@ def _agreements(values: Tensor, right: Tensor, patches: Tensor | None) -> dict[s
 def exact_scores(values: Tensor, truth: Truth) -> dict[str, Tensor]:
     """All metrics of the exact protocol for prepared maps ``(N, D)``: name -> ``(N,)``.
 
-    Those of the core are NaN where the truth names none or nothing is left of it; it must be the same elements
-    in every case. Where the truth has patches, they are compared instead of their elements, by their sums; those in the core are
-    the patches that lie in it altogether.
+    Those of the core are NaN where the truth names none or nothing is left of it; it must be the same
+    elements in every case. Where the truth has patches, they are compared instead of their elements, by their
+    sums; those in the core are the patches that lie in it altogether.
     """
     if truth.values is None:
         raise InvalidInput(

@@ -176,7 +176,7 @@ def elements(features: int, seed: int = 0) -> Tensor:
 
 
 def path(model: nn.Module, task: Regression, inputs: Tensor) -> Tensor:
-    """Correlations ``(N,)`` of mean gradients with mean slopes on the line from the baseline to each input."""
+    """Correlations ``(N,)`` of mean gradients with mean slopes on the lines from the baseline to inputs."""
     start = task.reference.to(inputs)
     network, function = (torch.zeros_like(inputs, dtype=torch.float64) for _ in range(2))
     for step in range(STEPS):

@@ -204,8 +204,8 @@ def _tasks(study: Study) -> list[Learnable]:
         task = _task(name, study)
         if task.name in found:
             raise InvalidStudy(
-                f"Two tasks of the study have the name {task.name!r}, so that their results could not be told "
-                "apart: leave one out, or give one of their files another name."
+                f"Two tasks of the study have the name {task.name!r}, so that their results could not be "
+                "told apart: leave one out, or give one of their files another name."
             )
         found[task.name] = task
     return list(found.values())
