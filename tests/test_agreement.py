@@ -4,6 +4,7 @@ import itertools
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -164,6 +165,9 @@ def test_core_leaves_the_other_elements_out():
     assert (table["pearson"] < 0.9).all()
     without = verax.score(maps, vector_cases(core=False), "exact")
     assert without["pearson/core"].isna().all()
+    cases.truth.core[:] = False  # such as a field that lies at a pole
+    empty = verax.score(maps, cases, "exact")
+    pd.testing.assert_frame_equal(empty, without)
 
 
 def test_positive_part_reads_the_magnitude_of_one_signed_maps():

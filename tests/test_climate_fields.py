@@ -51,6 +51,12 @@ def test_distances_are_those_of_great_circles(small):
         Grid.numbered(np.ones((2, 2))).distances()
 
 
+def test_both_poles_are_poles():
+    grid = Grid.of([89.5, 45.0, -45.0, -89.5], [0.0, 180.0], np.ones((4, 2)))
+    assert grid.polar.tolist() == [True, True, False, False, False, False, True, True]
+    assert not Grid.numbered(np.ones((99, 2))).polar.any()
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_patches_number_every_square_with_ocean_once(size):
     grid = analytic().grid

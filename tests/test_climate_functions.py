@@ -88,6 +88,16 @@ def test_slopes_and_breaks_are_maps_of_the_field():
     assert first.digest == LocalFunctions.draw(FIELD, 5, 0).digest != LocalFunctions.draw(FIELD, 5, 1).digest
 
 
+def test_breaks_know_nothing_of_slopes():
+    function = LocalFunctions.draw(FIELD, 5, 0)
+    knots = function.knots[function.knots != 0].reshape(458, 4)
+    nearest = (knots[:, :, None] - function.slopes[:, None, :]).abs().amin((1, 2))
+    assert nearest.median() > 1e-3  # none of them is one of the cell's slopes
+    ordered = function.slopes[:, :4].sort(1).values
+    both = torch.stack([(knots - knots.mean(0)).flatten(), (ordered - ordered.mean(0)).flatten()])
+    assert torch.corrcoef(both)[0, 1].abs() < 0.9
+
+
 def test_the_module_adds_up_and_has_the_right_gradient():
     function = LocalFunctions.draw(FIELD, seed=2)
     module = function.module()

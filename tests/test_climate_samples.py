@@ -131,6 +131,23 @@ def test_the_task_hands_out_cases_with_exact_truth(task):
     assert not torch.equal(task.cases(n=5, seed=1).inputs, cases.inputs[:5])
 
 
+def test_cases_and_baselines_are_no_sample_that_a_network_saw(task):
+    def shared(rows, others):  # whether a row is among the others, but for its last digits
+        return bool((torch.cdist(rows, others) < 1e-2).any())
+
+    cases = task.cases(n=20)
+    baselines = torch.stack(
+        [verax.task("climate/analytic", baseline=f"sample:{number}").reference for number in range(5)]
+    )
+    for purpose in ("train", "test"):
+        for seed in (0, cases.seed):
+            drawn = task.drawn(purpose, 100, seed).chunk(0)[0]
+            assert shared(drawn[:1], drawn)
+            assert not shared(cases.inputs, drawn)
+            assert not shared(baselines, drawn)
+    assert not shared(baselines, task.cases(n=20).inputs)
+
+
 @pytest.mark.parametrize("baseline", ["zero", 1.5, "-0.5", "sample:3"])
 def test_truth_is_measured_from_the_baseline(baseline):
     task = verax.task("climate/analytic", baseline=baseline)

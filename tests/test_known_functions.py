@@ -128,6 +128,13 @@ def test_a_task_of_patches_compares_patches_and_no_land():
     assert task.name == "climate/analytic?function=4&patches=5"
 
 
+def test_patches_that_all_touch_a_pole_leave_no_core():
+    cases = verax.task("climate/analytic", patches=18).cases(n=3)
+    table = verax.score(cases.truth.values, cases, "exact")
+    assert table["mass"].notna().all()
+    assert table[[name for name in table if name.endswith("/core")]].isna().all(axis=None)
+
+
 def test_the_oracle_and_a_shared_map_are_perfect_on_patches():
     task = verax.task("climate/analytic?patches=4")
     cases = task.cases(n=3)

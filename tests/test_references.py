@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import verax
+from little_climate import little_task
 from verax.errors import InvalidParameter
 from verax.methods.base import METHODS
 from verax.networks import batches
@@ -37,6 +38,13 @@ def test_references_are_the_first_training_pictures_and_drawn_once(own_store):
     first = next(batches.fresh(task, task.groups, 0, 1, 3, torch.device("cpu")))[0]
     assert torch.equal(drawn, first)
     assert not torch.equal(training_inputs(task, 3, 1, torch.device("cpu")), drawn)
+
+
+def test_references_of_vectors_are_the_first_training_samples():
+    task = little_task()
+    drawn = training_inputs(task, 4, 0, torch.device("cpu"))
+    torch.testing.assert_close(drawn, task.samples.chunk(0)[0][:4], rtol=1e-6, atol=1e-7)
+    assert (drawn - task.held_out.chunk(0)[0][:4]).abs().amax(1).min() > 0.01
 
 
 def test_the_published_deep_shap_explains_the_true_label(own_store):

@@ -163,7 +163,7 @@ def test_one_door_for_both_kinds_of_tasks(task):
 def test_the_function_itself_passes_with_ones(task):
     fit = fits.certify(task.function.module(), task, n=20)
     assert fit.passed
-    for name in ("r2", "gradient", "dependence"):
+    for name in ("r2", "gradient", "dependence", "path"):
         assert fit.value(name) == pytest.approx(1, abs=1e-4)
     assert fit.error[0] < 1e-10
 
@@ -201,10 +201,90 @@ def test_dependence_is_what_setting_one_cell_does(task):
         assert row.function == pytest.approx(float(task.function.total(point)), abs=1e-7)
 
 
+def test_certificates_are_given_on_held_out_samples(task):
+    seen = []
+
+    class Noting(nn.Module):
+        def forward(self, x):
+            seen.append(x.detach().clone())
+            return x.mean(1, keepdim=True)
+
+    fits.certify(Noting(), task, n=5, seed=3)
+    held = task.drawn("test", fits.HELD_OUT, 3).chunk(0)[0]
+    torch.testing.assert_close(seen[0], held[: len(seen[0])])
+    assert not torch.allclose(seen[0], task.drawn("train", fits.HELD_OUT, 3).chunk(0)[0][: len(seen[0])])
+
+
+def test_elements_are_drawn_by_the_seed():
+    found = [fits.elements(458, seed) for seed in (0, 0, 1)]
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+    assert all(len(torch.unique(cells)) == fits.CELLS for cells in found)
+    assert len(torch.unique(torch.cat([fits.elements(458, seed) for seed in range(60)]))) > 450
+    assert torch.equal(fits.elements(7), torch.arange(7))
+
+
+class Additional(nn.Module):
+    """The function, and something else."""
+
+    def __init__(self, task, more):
+        super().__init__()
+        self.function, self.more = task.function.module(), more
+
+    def forward(self, x):
+        return self.function(x) + self.more(x)[:, None]
+
+
+@pytest.mark.parametrize("baseline", [0.0, 1.5])
+def test_a_network_that_is_wrong_near_the_baseline_fails(baseline):
+    task = verax.task("climate/analytic", baseline=baseline)
+    generator = torch.Generator().manual_seed(2)
+    wrong = torch.randn(task.features, generator=generator)
+
+    def bump(x):  # no sample comes so near
+        away = x - baseline
+        return (away @ wrong) * torch.relu(0.2 - away.square().mean(1))
+
+    fit = fits.certify(Additional(task, bump), task, n=20)
+    for name in ("r2", "gradient", "dependence"):
+        assert fit.value(name) > 0.99
+    assert fit.value("path") < fit.limits.path
+    assert not fit.passed
+
+
+def test_a_network_that_is_wrong_in_elements_known_beforehand_fails():
+    """It adds what samples of the field hardly have, in all but the 48 elements that were once looked at."""
+    task = verax.task("climate/analytic")
+    free = torch.ones(task.features, dtype=torch.bool)
+    free[torch.linspace(0, task.features - 1, 48).round().long()] = False
+    rare = torch.linalg.eigh(task.field.correlation[free][:, free])[1][:, 0].float()
+    wrong = torch.zeros(task.features)
+    wrong[free] = 1.6 * rare * task.function.slope(task.cases(n=20).inputs).norm(dim=1).mean()
+    fit = fits.certify(Additional(task, lambda x: x @ wrong), task, n=20)
+    assert fit.value("r2") > 0.99
+    assert fit.value("gradient") > fit.limits.gradient
+    assert fit.value("dependence") < fit.limits.dependence
+    assert fit.value("path") < fit.limits.path
+
+
+def test_path_is_the_mean_slope_on_the_way():
+    task = little_task(baseline=0.7)
+    model = nn.Linear(task.features, 1)
+    with torch.no_grad():
+        model.weight.copy_(torch.randn(task.features, generator=torch.Generator().manual_seed(0)))
+    x = task.held_out.chunk(0)[0][:8]
+    found = fits.path(model, task, x)
+    right = (task.values(x) / (x - 0.7)).double()  # C(x) - C(b) is the mean slope times the way
+    for row in range(8):
+        both = torch.stack([model.weight.detach()[0].double(), right[row]])
+        assert float(found[row]) == pytest.approx(float(torch.corrcoef(both)[0, 1]), abs=0.05)
+
+
 def test_limits_decide_and_are_checked(task):
     model = initialise("mlp", 1, 0, features=task.features).eval()
     assert not fits.certify(model, task, n=5).passed
-    assert fits.certify(model, task, n=5, limits=fits.Limits(r2=-9, gradient=-1, dependence=-1)).passed
+    anything = fits.Limits(r2=-9, gradient=-1, dependence=-1, path=-1)
+    assert fits.certify(model, task, n=5, limits=anything).passed
     with pytest.raises(InvalidParameter, match="limit of r2"):
         fits.Limits(r2=2)
     with pytest.raises(InvalidParameter, match="whole number from 2"):

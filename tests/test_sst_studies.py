@@ -124,7 +124,16 @@ def test_networks_trained_alike_are_compared(made):
 def test_the_report_has_maps_measures_and_certificates(made):
     _, run, _ = made
     page = run.report().read_text()
-    for word in ("pearson, no pole", "Each network", "trained alike", "Land is grey", "R²", "dependence"):
+    words = (
+        "pearson, no pole",
+        "Each network",
+        "trained alike",
+        "Land is grey",
+        "R²",
+        "dependence",
+        ">path<",
+    )
+    for word in words:
         assert word in page
     assert "worst follow rate" not in page
     drawn = {path.name for path in (run.folder / "figures").iterdir()}
@@ -183,6 +192,11 @@ def test_a_field_of_ones_own_goes_through(tmp_path):
     run = Run(tmp_path / "out")
     assert run.manifest["tasks"][0]["elements"] == 14
     assert run.manifest["study"]["field"] == str(path)
+    assert run.manifest["tasks"][0]["name"].startswith("climate/field?field=mine.nc&variable=sst")
+    assert run.manifest["tasks"][0]["field"] == "sst of mine.nc"
+    assert run.manifest["tasks"][0]["preprocessing"] == [
+        "Calendar-month means and linear trends were removed."
+    ]
     assert f"--field {path}" in (tmp_path / "out" / "report.html").read_text()
     with pytest.raises(InvalidStudy, match="Only climate tasks"):
         verax.run("smerf-quick", field=path)
@@ -202,6 +216,57 @@ def test_options_are_part_of_a_name():
         verax.task("climate/analytic?function")
     with pytest.raises(InvalidParameter, match="has the options"):
         verax.task("climate/analytic?colour=1")
+
+
+@pytest.fixture
+def plain_files(tmp_path):
+    rng = np.random.default_rng(0)
+    paths = [
+        tmp_path / name for name in ("one.npy", "two.npy", "b/one.npy", "odd & long|" + 99 * "x" + ".npy")
+    ]
+    (tmp_path / "b").mkdir()
+    for path in paths:
+        np.save(path, rng.normal(size=(90, 12)))
+    return paths
+
+
+def test_a_field_is_named_by_its_file_and_how_it_is_read(plain_files):
+    def name(path, **options):
+        return verax.task("climate/field", field=path, **options).name
+
+    one, two, _, odd = plain_files
+    assert name(one) == name(str(one), coarsen=1) == "climate/field?field=one.npy"
+    assert name(two, function=3) == "climate/field?field=two.npy&function=3"
+    assert name(one, shrinkage=0.1, monthly=False, breaks=2) == (
+        "climate/field?field=one.npy&monthly=false&shrinkage=0.1&breaks=2"
+    )
+    assert name(one, variable="one") == "climate/field?field=one.npy&variable=one"
+    short = name(odd).removeprefix("climate/field?field=")
+    assert len(short) == 40
+    assert not set(short) & set("&|?=/ ")
+    other = odd.with_name(odd.name.replace("&", "+"))
+    odd.rename(other)
+    assert name(other) != f"climate/field?field={short}"
+    assert "/" not in name(xarray.DataArray(np.load(one).reshape(90, 3, 4), dims=("time", "lat", "lon")))[8:]
+
+
+def test_two_tasks_of_one_name_are_refused(plain_files, tmp_path):
+    one, two, again, _ = plain_files
+
+    def compiled(*names):
+        study = spec.study({**STUDY, "tasks": list(names), "networks": ["linear"], "missing": "skip"})
+        return plan.compile_plan(study, tmp_path)
+
+    def field(path):
+        return f"climate/field?field={path}&samples=200"
+
+    for names in ([field(one), field(again)], ["climate/analytic", "climate/analytic?function=0"]):
+        with pytest.raises(InvalidStudy, match="could not be told apart"):
+            compiled(*names)
+    for path in (one, two):
+        library.save(regression.train(verax.task(field(path)), "linear", quiet=True), tmp_path / "networks")
+    names = [subject.task.name for subject in compiled(field(one), field(two)).subjects]
+    assert names == [f"climate/field?field={path.name}&samples=200" for path in (one, two)]
 
 
 def test_vectors_ask_for_the_exact_protocol(tmp_path):

@@ -136,8 +136,9 @@ def show_fit(certificate: Fit, reasoning: str) -> None:
         table.add_row(*(escape(str(cell)) for cell in cells), style=style)
     console.print(table)
     console.print(
-        "r2: on held-out samples. gradient, dependence: agreement with the function's slopes and with what "
-        "setting single elements does. Passing does not make the network the function."
+        "r2: on held-out samples. gradient, dependence, path: agreement with the function's slopes, with "
+        "what setting single elements does, and with mean slopes on the path from the baseline. Passing does "
+        "not make the network the function."
     )
     colour = "green" if certificate.passed else "red"
     console.print(f"[{colour}]{escape(str(certificate))}[/{colour}]", soft_wrap=True)

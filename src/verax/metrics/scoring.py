@@ -134,9 +134,9 @@ def _agreements(values: Tensor, right: Tensor, patches: Tensor | None) -> dict[s
 def exact_scores(values: Tensor, truth: Truth) -> dict[str, Tensor]:
     """All metrics of the exact protocol for prepared maps ``(N, D)``: name -> ``(N,)``.
 
-    Those of the core are NaN where the truth names none, and must be the same elements in every case. Where
-    the truth has patches, they are compared instead of their elements, by their sums; those in the core are
-    the patches that lie in it altogether.
+    Those of the core are NaN where the truth names none or nothing is left of it; it must be the same
+    elements in every case. Where the truth has patches, they are compared instead of their elements, by their
+    sums; those in the core are the patches that lie in it altogether.
     """
     if truth.values is None:
         raise InvalidInput(
@@ -145,12 +145,12 @@ def exact_scores(values: Tensor, truth: Truth) -> dict[str, Tensor]:
     right = exact.prepare(truth.values.to(values.device)).values
     patches = _shared(truth.patches, values.device, "patches")
     scores = _agreements(values, right, patches)
-    if truth.core is None or not len(values):
-        none = torch.full((len(values),), torch.nan, dtype=torch.float64, device=values.device)
-        return {**scores, **{name + CORE: none for name in scores}}
     core = _shared(truth.core, values.device, "core")
     if patches is not None and core is not None:  # what a patch got cannot be taken apart again
         core = core & ~torch.isin(patches, patches[~core])
+    if core is None or not core.any():
+        none = torch.full((len(values),), torch.nan, dtype=torch.float64, device=values.device)
+        return {**scores, **{name + CORE: none for name in scores}}
     inside = _agreements(values[:, core], right[:, core], None if patches is None else patches[core])
     return {**scores, **{name + CORE: score for name, score in inside.items()}}
 

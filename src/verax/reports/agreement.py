@@ -34,7 +34,7 @@ SHOWN = (
 """The measures in the order of their columns; the rest of the core is in the table of scores."""
 
 TITLES = {f"pearson{CORE}": "pearson, no pole"}
-MEASURES = ("r2", "gradient", "dependence")
+MEASURES = ("r2", "gradient", "dependence", "path")
 
 
 def _there(run: Run) -> bool:

@@ -203,10 +203,23 @@ def _task(name: str, study: Study) -> Learnable:
     return found
 
 
+def _tasks(study: Study) -> list[Learnable]:
+    """The tasks of a study; results are told apart by their names, so that no two may share one."""
+    found: dict[str, Learnable] = {}
+    for name in study.tasks:
+        task = _task(name, study)
+        if task.name in found:
+            raise InvalidStudy(
+                f"Two tasks of the study have the name {task.name!r}, so that their results could not be "
+                "told apart: leave one out, or give one of their files another name."
+            )
+        found[task.name] = task
+    return list(found.values())
+
+
 def _subjects(study: Study, store: Path, train: Trainer | None) -> list[Subject]:
     subjects = []
-    for task in study.tasks:
-        found = _task(task, study)
+    for found in _tasks(study):
         for network in study.networks:
             network = str(names.parse(network))
             for seed in _seeds(study, found, network, store):

@@ -27,6 +27,7 @@ from verax.studies.plan import Plan, Unit, code_digest
 from verax.studies.runs import CASES, CONSISTENCY, MANIFEST, MAPS, SCORES
 from verax.studies.store import Result
 from verax.tasks.base import Learnable, is_regression
+from verax.tasks.climate.task import Climate
 from verax.version import __version__
 
 SHOWN = 3
@@ -185,7 +186,12 @@ def _manifest(plan: Plan, results: dict[str, Result], device: torch.device) -> d
 def _looks(task: Learnable) -> dict[str, Any]:
     """What inputs look like."""
     if is_regression(task):
-        return {"elements": task.features, "curriculum": dict(task.curriculum())}
+        known = {"elements": task.features, "curriculum": dict(task.curriculum())}
+        if not isinstance(task, Climate):
+            return known
+        field = task.source  # what was done to the data before anything was drawn from them
+        made = {"field": field.name, "shrinkage": field.shrinkage, "preprocessing": list(field.notes)}
+        return {**known, **made}
     return {"renderer": task.renderer.name, "background": task.background.fingerprint}
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from dataclasses import fields
 from functools import partial
+from pathlib import PurePath
 from typing import Any
 
 from verax.errors import InvalidParameter
@@ -21,13 +24,36 @@ FILE_OPTIONS = ("field", *READING)
 """What `climate/field` can be asked for besides."""
 
 
-def _climate(name: str, origin: Any, **options: Any) -> Climate:
+_LONGEST = 40
+
+
+def _word(value: object) -> str:
+    """An option as a short word for names; what had to be changed has a hash behind it."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    safe = re.sub(r"[^A-Za-z0-9._+-]+", "-", text)
+    if safe == text and len(text) <= _LONGEST:
+        return text
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:6]
+    return f"{safe[: _LONGEST - 7]}-{digest}"
+
+
+def _marks(source: object, reading: Reading) -> list[str]:
+    """The file that a field is read from, without its folder, and all that is not usual about reading it."""
+    usual = {option.name: option.default for option in fields(Reading)}
+    file = PurePath(source).name if isinstance(source, str | PurePath) else type(source).__name__
+    given = {option: getattr(reading, option) for option in READING}
+    unusual = [f"{option}={_word(value)}" for option, value in given.items() if value != usual[option]]
+    return [f"field={_word(file)}", *unusual]
+
+
+def _climate(name: str, origin: Any, *marks: str, **options: Any) -> Climate:
     names = {"function": "seed", "samples": "count"}
     given = {names.get(option, option): options[option] for option in options}
     usual = {entry.name: entry.default for entry in fields(Climate)}
     # what is not usual is part of the name, as `verax.task` reads it: one study may hold many of them
-    marks = [f"{o}={options[o]}" for o in OPTIONS if o in options and options[o] != usual[names.get(o, o)]]
-    return Climate(f"{name}?{'&'.join(marks)}" if marks else name, origin, **given)
+    own = [f"{o}={options[o]}" for o in OPTIONS if o in options and options[o] != usual[names.get(o, o)]]
+    told = "&".join([*marks, *own])
+    return Climate(f"{name}?{told}" if told else name, origin, **given)
 
 
 def from_analytic(name: str, **options: Any) -> Climate:
@@ -47,10 +73,12 @@ def _no_file() -> Field:
 def from_file(name: str, field: Any = None, **options: Any) -> Climate:
     """A user's file or xarray object; read at once, because what is wrong with it should be said at once.
 
-    Besides `OPTIONS` there are those of `verax.tasks.climate.files.Reading`.
+    Besides `OPTIONS` there are those of `verax.tasks.climate.files.Reading`. The file's name, without its
+    folder, and what is not usual about reading it are part of the task's name.
     """
     reading = Reading(**{option: options.pop(option) for option in READING if option in options})
-    made = _climate(name, _no_file if field is None else partial(files.field, field, reading), **options)
-    if field is not None:
-        made.source  # noqa: B018
+    if field is None:
+        return _climate(name, _no_file, **options)
+    made = _climate(name, partial(files.field, field, reading), *_marks(field, reading), **options)
+    made.source  # noqa: B018
     return made
