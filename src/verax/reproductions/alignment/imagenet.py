@@ -136,7 +136,7 @@ def correlated(a: Floats, b: Floats, picks: np.ndarray, ranked: bool) -> tuple[f
     """A correlation with its bootstrap interval over pairs."""
 
     def one(x: Floats, y: Floats) -> Floats:
-        left, right = torch.from_numpy(np.atleast_2d(x)), torch.from_numpy(np.atleast_2d(y))
+        left, right = torch.tensor(np.atleast_2d(x)), torch.tensor(np.atleast_2d(y))
         if ranked:
             left, right = average_ranks(left), average_ranks(right)
         found: Floats = correlation(left.double(), right.double()).numpy()

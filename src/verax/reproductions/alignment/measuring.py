@@ -214,13 +214,13 @@ def draws(rows: pd.DataFrame, score: str) -> Floats:
     found = []
     for group in groups:
         values = group[score].to_numpy(np.float64)
-        known = np.isfinite(values)
+        values = values[np.isfinite(values)]
         count = len(values)
-        own = np.random.default_rng(count)
-        weights = own.multinomial(count, np.full(count, 1 / count), size=REPLICATES)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            replicates = (weights @ np.where(known, values, 0.0)) / (weights @ known)
-            mean = values[known].mean() if known.any() else np.nan
+        if not count:
+            found.append(np.full(1 + REPLICATES, np.nan))
+            continue
+        weights = np.random.default_rng(count).multinomial(count, np.full(count, 1 / count), size=REPLICATES)
+        mean, replicates = values.mean(), weights @ values / count
         found.append(np.concatenate([[mean], replicates]))
     table = np.stack(found)
     picks = generator.integers(0, len(groups), (REPLICATES, len(groups)))
