@@ -20,7 +20,7 @@ from verax.networks.zoo import Preprocessing, Subject
 from verax.reproductions.claims import Floats, NotTestable
 from verax.studies.questions import Question
 from verax.studies.statistics import interval
-from verax.tasks.alignment import AnnotatedImages, Subset, shaped, stream
+from verax.tasks.alignment import Annotated, AnnotatedImages, Subset, shaped, stream
 
 METHODS = ("gradient", "grad-cam", "integrated-gradients", "smoothgrad")
 """Those that every experiment compares; any others can be asked for."""
@@ -79,7 +79,7 @@ def measure(
         labels: columns such as network and seed.
         batch: images at a time.
         device: where to compute.
-        keep: the first so many images are kept with their maps, for figures.
+        keep: so many images, evenly spread, are kept with their maps for figures.
     """
     subject, where = as_subject(model), devices.resolve(device)
     subject.model.to(where).eval()
@@ -89,6 +89,7 @@ def measure(
     asked = {name: question(subject, name, outputs) for name in methods}
     tables: list[pd.DataFrame] = []
     pictures: list[Picture] = []
+    spread = {round(place) for place in np.linspace(0, len(images) - 1, keep)} if keep else set()
     start = 0
     for found in stream(images, batch):
         there = found.to(where)
@@ -110,10 +111,9 @@ def measure(
                     columns[name] = judged.scores[name].cpu().numpy()
                     columns[name + _RANDOM] = judged.random[name].cpu().numpy()
                 tables.append(pd.DataFrame(columns).assign(**labels, method=method, part=part))
-            if start < keep:
-                pictures += _kept(
-                    found.map(torch.Tensor.cpu), maps.cpu(), ask, keep - start, method, labels, parts
-                )
+            chosen = [number - start for number in sorted(spread) if 0 <= number - start < len(found)]
+            if chosen:
+                pictures += _kept(found.map(torch.Tensor.cpu), maps.cpu(), ask, chosen, labels, parts)
         start += len(found)
     return pd.concat(tables, ignore_index=True), pictures
 
@@ -149,26 +149,26 @@ class Picture:
 
 
 def _kept(
-    batch: Any,
+    batch: Annotated,
     maps: Tensor,
     ask: Question,
-    most: int,
-    method: str,
+    rows: Sequence[int],
     labels: Mapping[str, Any],
     parts: Sequence[str],
 ) -> list[Picture]:
+    """Some rows of a batch with their maps."""
     shown = ask.judging.binarisation(maps)
     return [
         Picture(
             labels,
-            method,
+            ask.method.name,
             batch.images[row].permute(1, 2, 0).numpy(),
             {part: batch.parts[part][row].numpy() for part in parts},
             shown[row].numpy(),
             maps[row].float().numpy(),
             batch.ids[row],
         )
-        for row in range(min(most, len(batch)))
+        for row in rows
     ]
 
 
