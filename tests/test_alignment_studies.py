@@ -10,11 +10,21 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
+import alignment_trees as trees
 from verax.cli.main import app
 from verax.errors import InvalidParameter, MissingExtra, MissingFile, UnknownName, VeraxError
 from verax.networks import lites
 from verax.networks.zoo import Preprocessing, Subject
-from verax.reproductions.alignment import celeba, imagenet, mnist, regions, running, stamps, transfer
+from verax.reproductions.alignment import (
+    celeba,
+    imagenet,
+    mnist,
+    people,
+    regions,
+    running,
+    stamps,
+    transfer,
+)
 from verax.reproductions.alignment.base import More, same_verdict, within
 from verax.reproductions.alignment.claims import imagenet as imagenet_claims
 from verax.reproductions.alignment.claims import mnist as mnist_claims
@@ -304,7 +314,7 @@ def test_digits_end_to_end(tmp_path, monkeypatch):
 
 
 def test_faces_end_to_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(celeba, "QUICK_SHARE", 0.002)
+    monkeypatch.setattr(people, "QUICK_SHARE", 0.002)
     done = _done("celeba", tmp_path, methods=["grad-cam", "gradient"])
     _check(done, tmp_path)
     assert len(done.tables["Table 2"]) == 4
@@ -312,11 +322,41 @@ def test_faces_end_to_end(tmp_path, monkeypatch):
 
 
 def test_regions_end_to_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(celeba, "QUICK_SHARE", 0.002)
+    monkeypatch.setattr(people, "QUICK_SHARE", 0.002)
     done = _done("alignment-regions", tmp_path, methods=["grad-cam"], seeds=[0, 1])
     _check(done, tmp_path)
     assert len(done.tables["Ranking of regions"]) == 2
-    assert set(done.evidence.rows["part"]) == set(regions.REGIONS)
+    assert set(done.evidence.rows["part"]) == {"hair", "brows", "eyes", "mouth", "nose", "skin", "neck"}
+
+
+def test_celeba_is_used_where_it_is(tmp_path, monkeypatch):
+    root = tmp_path / "celeba"
+    names = [f"{k:06}.jpg" for k in range(1, 49)]
+    rows = {"list_attr_celeba": [], "list_landmarks_align_celeba": [], "list_eval_partition": []}
+    for k, name in enumerate(names):
+        trees.picture(root / "img_align_celeba" / name, 24, 20, seed=k)
+        black, smile = k % 2, k // 2 % 2
+        rows["list_attr_celeba"].append(f"{name} {2 * black - 1} {1 - 2 * black} {2 * smile - 1}")
+        rows["list_landmarks_align_celeba"].append(f"{name} 6 8 13 8 10 12 7 17 13 17")
+        rows["list_eval_partition"].append(f"{name} {2 * (k % 12 >= 6)}")
+    places = ["lefteye", "righteye", "nose", "leftmouth", "rightmouth"]
+    places = " ".join(f"{place}_{axis}" for place in places for axis in "xy")
+    heads = {
+        "list_attr_celeba": f"{len(names)}\nBlack_Hair Blond_Hair Smiling\n",
+        "list_landmarks_align_celeba": f"{len(names)}\n{places}\n",
+        "list_eval_partition": "",
+    }
+    for table, lines in rows.items():
+        (root / f"{table}.txt").write_text(heads[table] + "\n".join(lines) + "\n")
+    monkeypatch.setenv("VERAX_DATA", str(tmp_path))
+    monkeypatch.setattr(people, "QUICK_SHARE", 0.0002)
+    monkeypatch.setattr(people, "QUICK_TESTED", 0.001)
+    done = _done("celeba", tmp_path, methods=["grad-cam"])
+    _check(done, tmp_path)
+    assert done.evidence.facts["about"].startswith("CelebA:")
+    verdicts = {claim.id: finding.verdict for claim, finding in done.findings}
+    assert verdicts["celeba-hair"] == UNTESTABLE  # CelebA marks no hair
+    assert verdicts["celeba-mouth"] != UNTESTABLE
 
 
 def test_large_regions_do_not_win_by_size():
@@ -325,9 +365,7 @@ def test_large_regions_do_not_win_by_size():
             pd.DataFrame({"saliency-coverage": [area] * 4, "saliency-coverage/random": area}).assign(
                 part=region, method="grad-cam", network="n", seed=0
             )
-            for region, area in zip(
-                regions.REGIONS, np.linspace(0.01, 0.5, len(regions.REGIONS)), strict=True
-            )
+            for region, area in (("eyes", 0.02), ("mouth", 0.05), ("skin", 0.5))
         ]
     )
     found = regions.lifts(Evidence(rows), "grad-cam")

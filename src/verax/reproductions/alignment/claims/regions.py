@@ -6,7 +6,7 @@ import numpy as np
 
 from verax.reproductions.alignment.base import Chapter
 from verax.reproductions.alignment.measuring import RIGHT, Evidence
-from verax.reproductions.alignment.regions import METHOD, REGIONS, lifts, ranking
+from verax.reproductions.alignment.regions import METHOD, lifts, ranking
 from verax.reproductions.claims import Finding, NotTestable, exact, threshold
 
 chapter = Chapter("Regions of faces")
@@ -18,7 +18,7 @@ claim = chapter.claim
 )
 def mouth(evidence: Evidence) -> Finding:
     found = lifts(evidence, METHOD)
-    best = max((r for r in REGIONS if r != "mouth"), key=lambda r: float(np.nan_to_num(found[r][0])))
+    best = max((r for r in found if r != "mouth"), key=lambda r: float(np.nan_to_num(found[r][0])))
     words = ", ".join(f"{r} {found[r][0]:.1f}" for r in ranking(found))
     return threshold(
         found["mouth"] - found[best], "above", 0.0, f"lift of the mouth minus that of the {best}", f"{words}."
