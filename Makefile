@@ -28,6 +28,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/climate.py
 	$(BIN)/python benchmarks/correctness.py
+	$(BIN)/python benchmarks/alignment.py
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict

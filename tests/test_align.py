@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 
-import alignment_trees as trees
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,6 +15,7 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
+import alignment_trees as trees
 import verax
 from verax.cli.main import app
 from verax.errors import InvalidInput, InvalidParameter, MissingFile, UnknownName, VeraxError, WeightsError
@@ -66,7 +66,7 @@ class Halves(nn.Module):
         self.scale = nn.Parameter(torch.ones(()))
 
     def forward(self, images):
-        light = (images.mean(1) - 0.5).clamp(min=0) * self.scale
+        light = (images.mean(1) - 0.6).clamp(min=0) * self.scale
         return torch.stack([light[:, 3:, 8:].sum((1, 2)) + 0.1, light[:, 3:, :8].sum((1, 2)) + 0.2], 1)
 
 
@@ -78,7 +78,7 @@ def test_one_row_for_each_image_with_scores_and_chance():
     assert (scores["empty"] == [n % 5 == 4 for n in range(23)]).all()
     for name in SCORES:
         assert scores.loc[scores["empty"], name].isna().all()
-        assert scores.loc[~scores["empty"], [name, f"{name}/random", f"{name}/centre"]].notna().all(None)
+        assert scores.loc[~scores["empty"], [name, f"{name}/random", f"{name}/centre"]].notna().all(axis=None)
     # the gradient is constant where the square is, but for the rows that the network does not see
     whole = scores[~scores["empty"] & (scores["index"] % 7 > 0)]
     assert (whole["iou"] == 1).all()
@@ -147,8 +147,10 @@ def test_published_counts_empty_masks_and_takes_the_first_of_ties():
     assert published.table().set_index("metric").loc["pointing-game", "value"] == 0
     assert published.table()["images"].tolist() == [10] * 5
     assert published.scores["flat"].all()
-    cam = verax.align(small_cnn(), Squares(4), "grad-cam", protocol="published", pictures=0)
+    cam = verax.align(small_cnn(), Squares(4), "grad-cam", protocol="published", pictures=0, name="small")
     assert cam.facts["settings"]["relu"] is False
+    assert cam.facts["judging"]["mass"] == "magnitude"
+    assert cam.facts["model"] == "small"
     assert verax.align(small_cnn(), Squares(4), "grad-cam", pictures=0).facts["settings"]["relu"] is True
 
 
@@ -193,6 +195,33 @@ def test_another_part_is_another_question():
     assert hair.facts["key"] != mouth.facts["key"]
     with pytest.raises(UnknownName, match="hair"):
         verax.align(small_cnn(), faces, part="hairs")
+
+
+class Pairs(Squares):
+    """Two squares in each image, one of each class."""
+
+    def read(self, indices):
+        batch = super().read(indices)
+        halves = torch.zeros(2, 16, 16, dtype=torch.bool)
+        halves[0, 4:8, 10:14], halves[1, 4:8, 2:6] = True, True
+        instances = halves.expand(len(batch), 2, 16, 16)
+        kinds = torch.tensor([[0, 1]]).expand(len(batch), 2)
+        return Annotated(batch.images, instances.any(1), batch.labels, batch.ids, {}, instances, kinds)
+
+
+def test_only_objects_of_the_explained_class_count():
+    everything = verax.align(Halves(), Pairs(8), "gradient", pictures=0)
+    own = verax.align(Halves(), Pairs(8), "gradient", objects="target", pictures=0)
+    assert everything.scores["area"].tolist() == [32 / 256] * 8
+    assert own.scores["area"].tolist() == [16 / 256] * 8
+    # the other half is the wrong one: with the names turned round, what is shown is never what is marked
+    other = verax.align(
+        Halves(), Pairs(8), "gradient", objects="target", classes=["left", "right"], pictures=0
+    )
+    assert (other.scores["energy"] == 0).all()
+    assert (own.scores["energy"] > 0.2).any()
+    with pytest.raises(InvalidInput, match="single objects"):
+        verax.align(Halves(), Squares(4), "gradient", objects="target")
 
 
 # --- resuming ------------------------------------------------------------------------------------------
@@ -389,6 +418,28 @@ def test_preprocessing_is_the_networks_own():
     assert torch.allclose(own(images), wanted)
 
 
+@pytest.mark.parametrize("name", ["timm:resnet18", "timm:mobilenetv3_small_100", "torchvision:resnet18"])
+def test_pictures_are_prepared_as_the_library_does_it(tmp_path, name):
+    from PIL import Image
+
+    found = zoo.subject(name, weights="none")
+    trees.picture(tmp_path / "images" / "a.png", 301, 407, seed=3)
+    trees.mask(tmp_path / "masks" / "a.png", trees.rectangle(301, 407, (5, 30), (10, 40)))
+    data = masked_folder(tmp_path / "images", tmp_path / "masks", geometry=found.preprocessing.geometry)
+    ours = found.preprocessing(data.read([0]).images)[0]
+    picture = Image.open(tmp_path / "images" / "a.png").convert("RGB")
+    if name.startswith("timm"):
+        import timm.data
+
+        config = timm.data.resolve_data_config({}, model=found.model)
+        theirs = timm.data.create_transform(**config)(picture)
+    else:
+        from torchvision.models import get_model_weights
+
+        theirs = get_model_weights("resnet18").DEFAULT.transforms()(picture)
+    assert torch.allclose(ours, theirs, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -460,7 +511,7 @@ def test_a_network_with_one_output_says_yes_or_no():
 
 def test_mean_and_std_are_used():
     shifted = verax.align(Halves(), Squares(6), "input", mean=[0.5] * 3, std=[2.0] * 3, pictures=0)
-    assert (shifted.scores["prediction"] == 1).all()  # nothing is above 0.5 any more
+    assert (shifted.scores["prediction"] == 1).all()  # nothing is above 0.6 any more
     for wrong in ({"mean": [0, 0]}, {"std": [1, 1, 0]}, {"mean": "abc"}, {"std": [1, 1, float("nan")]}):
         with pytest.raises(InvalidParameter):
             verax.align(Halves(), Squares(6), "input", **wrong)
@@ -473,6 +524,7 @@ def test_mean_and_std_are_used():
         ({"metrics": []}, "at least one"),
         ({"target": "true"}, "predicted or label"),
         ({"protocol": "sounds"}, "sound"),
+        ({"objects": "own"}, "target"),
         ({"binarisation": "otsu"}, "otsu"),
         ({"channels": "mean"}, "magnitude"),
         ({"empty": "zero"}, "miss"),

@@ -188,7 +188,7 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path):
     while time.monotonic() < deadline and len(list((tmp_path / "store").rglob("*.json"))) < 4:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=240)
     assert process.returncode == 130
     assert "are finished and kept. Run the same command to go on." in err
     assert "Traceback" not in err

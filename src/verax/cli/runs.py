@@ -79,7 +79,7 @@ def run(
     from verax.studies.running import run as execute
 
     if study.startswith(experiments.PREFIX):
-        unused: dict[str, Any] = {"tasks": tasks, "protocols": protocols, "seed": seed, "certify": certify}
+        unused: dict[str, object] = {"tasks": tasks, "protocols": protocols, "seed": seed, "certify": certify}
         unused |= {"identify": identify, "renderer": renderer, "background": background}
         unused |= {"field": field, "variable": variable}
         asked = {"methods": _names(methods), "networks": _names(networks), "seeds": _numbers(seeds)}

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from verax.errors import InvalidParameter, suggestion
 from verax.metrics import chance, pixels
-from verax.metrics.binarisation import Binarisation, Flat, readable
+from verax.metrics.binarisation import Binarisation, Flat
 from verax.metrics.pointing import check_pointing, dilated, pointing_rows
 from verax.metrics.shared_interest import MASSES, Counts, checked_masks, energy_rows
 
@@ -117,7 +117,7 @@ def _scores(maps: Tensor, masks: Tensor, judging: Judging) -> tuple[dict[str, Te
     hit, mass = (torch.empty(count, dtype=torch.float64, device=where) for _ in range(2))
     flat = torch.empty(count, dtype=torch.bool, device=where)
     for part in pixels.chunks(masks):
-        own, values = masks[part].flatten(1), Flat.of(readable(maps[part]))
+        own, values = masks[part].flatten(1), Flat.of(maps[part])
         region = judging.binarisation.shown(values, judging.binarisation.levels(values))
         both[part], sizes[part] = pixels.count(region & own), pixels.count(own)
         shown[part], flat[part] = pixels.count(region), values.flat

@@ -71,7 +71,7 @@ class Binarisation:
 
     def __call__(self, maps: Tensor) -> Tensor:
         """The pixels that count as shown, ``(N, H, W)`` bool; none of a flat map (see `flat`)."""
-        measured = Flat.of(readable(maps))
+        measured = Flat.of(maps)
         levels = self.levels(measured)
         result = torch.empty(maps.shape, dtype=torch.bool, device=maps.device)
         for part in pixels.chunks(measured.values):
@@ -152,12 +152,23 @@ class Flat:
 
     @classmethod
     def of(cls, maps: Tensor) -> Flat:
-        """Measure maps ``(N, H, W)`` that `readable` has seen."""
-        values = maps.flatten(1)
+        """Measure maps ``(N, H, W)``; one that holds NaN or infinity becomes constant."""
+        if maps.ndim != 3 or maps.is_complex() or 0 in maps.shape[1:]:
+            raise InvalidInput(f"Maps must be real numbers of shape (N, H, W), not {tuple(maps.shape)}.")
+        values = maps.detach().flatten(1)
+        if values.dtype not in (torch.float32, torch.float64):
+            half = values.dtype in (torch.float16, torch.bfloat16)
+            values = values.to(torch.float32 if half else torch.float64)
         if not len(values):
             none = values.new_zeros(0, 1)
             return cls(values, none, none, none[:, 0].bool())
+        values = values.contiguous()
         low, high = values.amin(1, keepdim=True), values.amax(1, keepdim=True)
+        # NaN and infinity show in them, and so does a span that the type cannot hold
+        if not bool((high - low).isfinite().all()):
+            good = torch.maximum(low.abs(), high.abs()).double() <= LIMIT
+            values = torch.where(good, values.double(), 0.0)
+            low, high = (torch.where(good, ends.double(), 0.0) for ends in (low, high))
         return cls(values, low, high, (low == high)[:, 0])
 
     def __getitem__(self, part: slice) -> Flat:
@@ -165,26 +176,9 @@ class Flat:
         return Flat(self.values[part], self.low[part], self.high[part], self.flat[part])
 
 
-def readable(maps: Tensor) -> Tensor:
-    """Maps ``(N, H, W)`` in float32 or float64; one that holds NaN or infinity becomes constant."""
-    if maps.ndim != 3 or maps.is_complex() or 0 in maps.shape[1:]:
-        raise InvalidInput(f"Maps must be real numbers of shape (N, H, W), not {tuple(maps.shape)}.")
-    maps = maps.detach()
-    if maps.dtype not in (torch.float32, torch.float64):
-        maps = maps.to(torch.float32 if maps.dtype in (torch.float16, torch.bfloat16) else torch.float64)
-    if not len(maps):
-        return maps
-    low, high = maps.amin((1, 2)), maps.amax((1, 2))  # NaN and infinity show in them
-    if not (high - low).isfinite().all() or not low.isfinite().all():
-        maps = maps.to(torch.float64)
-        good = (torch.maximum(low.abs(), high.abs()).double() <= LIMIT)[:, None, None]
-        maps = torch.where(good, maps, 0.0)
-    return maps.contiguous()
-
-
 def flat(maps: Tensor) -> Tensor:
     """Whether a map says nothing: one value everywhere, or NaN or infinity somewhere; ``(N,)`` bool."""
-    return Flat.of(readable(maps)).flat
+    return Flat.of(maps).flat
 
 
 def shuffle(count: int, device: torch.device) -> Tensor:

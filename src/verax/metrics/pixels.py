@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_CHUNK = 1 << 19
+_CHUNK = 1 << 20
 """Pixels worked on at once on a CPU, so that what is in between stays in its cache."""
 
 

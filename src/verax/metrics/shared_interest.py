@@ -23,7 +23,7 @@ from torch import Tensor
 
 from verax.errors import InvalidInput, InvalidParameter, suggestion
 from verax.metrics import pixels
-from verax.metrics.binarisation import Flat, readable
+from verax.metrics.binarisation import Flat
 
 MASSES = ("positive", "magnitude", "scaled")
 _SMALL, _LARGE = 1e-30, 1e30
@@ -126,7 +126,7 @@ def energy(maps: Tensor, masks: Tensor, mass: str = "positive") -> Tensor:
     """
     if mass not in MASSES:
         raise InvalidParameter(f"There is no mass named {mass!r}{suggestion(str(mass), MASSES)}")
-    marked, measured = checked_masks(masks, maps).flatten(1), Flat.of(readable(maps))
+    marked, measured = checked_masks(masks, maps).flatten(1), Flat.of(maps)
     inside = torch.empty(len(maps), dtype=torch.float64, device=maps.device)
     for part in pixels.chunks(marked):
         inside[part] = energy_rows(measured[part], marked[part], mass)

@@ -20,7 +20,7 @@ from verax.files import make_folder, write_atomically
 from verax.metrics import cases8
 from verax.reports import number
 from verax.reports.html import TEMPLATES
-from verax.studies.alignments import Alignment
+from verax.studies.alignments import Alignment, case_codes
 
 HISTOGRAMS = cases8.COLUMNS
 _ABOUT = {
@@ -42,23 +42,19 @@ def data(alignment: Alignment) -> dict[str, Any]:
     """Everything that the script shows."""
     scores = alignment.scores
     members = alignment.members() if set(HISTOGRAMS) <= set(alignment.metrics) else {}
-    table = np.array([*members.values()], dtype=np.int64).reshape(len(members), len(scores))
-    masks = (table * (1 << np.arange(len(members)))[:, None]).sum(0)
+    codes = case_codes(members) if members else np.zeros(len(scores), np.int64)
     classes = alignment.classes
     seen = sorted({*scores["label"].tolist(), *scores["prediction"].tolist()})
-    right = [
-        None if value is None else int(value)
-        for value in scores["right"].astype(object).where(scores["right"].notna(), None)
-    ]
+    right = scores["right"].astype("Int8").astype(object)
     return {
         "ids": scores["id"].astype(str).tolist(),
         "label": scores["label"].tolist(),
         "prediction": scores["prediction"].tolist(),
-        "right": right,
+        "right": right.where(right.notna(), None).tolist(),
         "confidence": _numbers(scores["confidence"]),
         "scores": {name: _numbers(scores[name]) for name in alignment.metrics},
         "histograms": [name for name in HISTOGRAMS if name in alignment.metrics],
-        "members": masks.tolist(),
+        "members": codes.tolist(),
         "cases": [
             {"name": name, "sort": list(case.sort)} for name, case in cases8.CASES.items() if name in members
         ],

@@ -312,7 +312,8 @@ def _other_tiers(runs: Sequence[tuple[int, Run]], protocol: str) -> list[dict[st
             except VeraxError:
                 continue  # every method failed somewhere in this family
             note = f"{', '.join(run.tiers)}; {tiers.words(tier)}"
-            parts.append({"family": family, "rows": board_rows(board, []), "note": note, "figure": None})
+            part = {"family": family, "rows": board_rows(board, []), "note": note}
+            parts.append({**part, "figure": None, "single": False})
     return parts
 
 

@@ -37,11 +37,12 @@ from verax.studies.questions import Question, facts_of
 from verax.tasks.alignment import AnnotatedImages, Geometry, Subset, shaped, stream
 
 TARGETS = ("predicted", "label")
+OBJECTS = ("all", "target")
 PROTOCOLS = {
-    "sound": {"ties": "expected", "empty": "left out"},
-    "published": {"ties": "first", "empty": "miss"},
+    "sound": {"ties": "expected", "mass": "positive", "empty": "left out"},
+    "published": {"ties": "first", "mass": "magnitude", "empty": "miss"},
 }
-"""Protocol -> how ties of the pointing game and images without a mark are counted."""
+"""Protocol -> how ties of the pointing game, negative values and images without a mark are counted."""
 _PART = re.compile(r"(\d{9})-(\d{9})\.parquet")
 
 
@@ -55,9 +56,10 @@ def align(
     target: str = "predicted",
     protocol: str = "sound",
     part: str | None = None,
+    objects: str = "all",
     tolerance: float = 0,
     ties: str | None = None,
-    mass: str = "positive",
+    mass: str | None = None,
     empty: str | None = None,
     channels: str | None = None,
     ranges: str | Ranges | Mapping[str, Any] | None = None,
@@ -73,6 +75,7 @@ def align(
     device: str | torch.device = "auto",
     seed: int = 0,
     out: str | Path | None = None,
+    name: str | None = None,
     quiet: bool = True,
     settings: Mapping[str, Any] | None = None,
     **parameters: Any,
@@ -88,8 +91,10 @@ def align(
             threshold:0.5 for class activation maps and std:1 for all others, as published.
         target: explain the "predicted" class or the "label".
         protocol: "sound", or "published": ties of the pointing game go to the first pixel, images without a
-            mark are misses, and Grad-CAM is not rectified.
+            mark are misses, energy adds up magnitudes, and Grad-CAM is not rectified.
         part: which part of the images is meant, such as "hair"; default: the data set's own choice.
+        objects: "all" that is marked, or only the objects of the class that is explained ("target"), where
+            the data set knows single objects, as COCO and VOC do; the pointing game asks for these.
         tolerance: of the pointing game, in pixels.
         ties: of the pointing game: "expected" or "first".
         mass: what energy adds up: "positive", "magnitude" or "scaled".
@@ -109,6 +114,7 @@ def align(
         device: auto, cpu, cuda, cuda:1 or mps.
         seed: of methods that draw random numbers.
         out: a folder. Each finished batch is kept there, so that a run that ended early goes on where it was.
+        name: what the network is called in tables; default: its own name.
         quiet: no progress bar.
         settings: the method's own parameters as a mapping, for those whose names are taken here.
         **parameters: the method's own parameters.
@@ -118,9 +124,14 @@ def align(
         whole_from(1).check(value, noun)
     whole_from(0).check(pictures, "pictures")
     named = _metrics(metrics)
-    for noun, word, known in (("target", target, TARGETS), ("protocol", protocol, list(PROTOCOLS))):
+    choices = (
+        ("target", target, TARGETS),
+        ("protocol", protocol, [*PROTOCOLS]),
+        ("objects", objects, OBJECTS),
+    )
+    for noun, word, known in choices:
         if word not in known:
-            raise InvalidParameter(f"The {noun} is {' or '.join(known)}{suggestion(str(word), known)}")
+            raise InvalidParameter(f"{noun} is {' or '.join(known)}{suggestion(str(word), known)}")
     chosen = as_method(method)
     given = check_settings(parameters, settings)
     if protocol == "published" and chosen.family == "cams" and "relu" in chosen.parameters:
@@ -129,6 +140,8 @@ def align(
     found = replace(
         found, preprocessing=found.preprocessing.with_(mean, std, geometry), model=found.model.to(where)
     )
+    if name is not None:
+        found = replace(found, name=name)
     if classes is not None:
         found = replace(found, outputs=tuple((str(name),) for name in classes))
     images = _images(dataset, found.preprocessing, limit)
@@ -137,7 +150,7 @@ def align(
         Binarisation.of(binarisation or ("threshold:0.5" if chosen.family == "cams" else "std:1")),
         tolerance,
         ties or rules["ties"],
-        mass,
+        mass or rules["mass"],
         empty or rules["empty"],
     )
     if channels is not None and channels not in CHANNELS:
@@ -155,6 +168,7 @@ def align(
         joined,
         target,
         part,
+        objects,
         numbers,
         count,
         check_seed(seed),

@@ -156,10 +156,13 @@ class Alignment:
 
     def sort_into_cases(self, ranges: str | cases8.Ranges | Mapping[str, Any] | None = None) -> None:
         """Write the column ``case``: the names of each image's cases, empty where it belongs to none."""
-        found = self.members(ranges)
-        table = np.array([*found.values()]).T.reshape(len(self), len(found))
-        names = np.array([*found])
-        self.scores["case"] = ["; ".join(names[row]) for row in table]
+        codes = case_codes(self.members(ranges))
+        kinds, where = np.unique(codes, return_inverse=True)
+        words = [
+            "; ".join(name for place, name in enumerate(cases8.CASES) if code >> place & 1)
+            for code in kinds.tolist()
+        ]
+        self.scores["case"] = np.array(words, dtype=object)[where] if words else ""
 
     def cases(self, ranges: str | cases8.Ranges | Mapping[str, Any] | None = None) -> pd.DataFrame:
         """The eight cases: how many images each has, and what it means; cases overlap.
@@ -225,6 +228,15 @@ class Alignment:
         """Write the page: table, eight cases, histograms, pictures, confusion matrix, filters."""
         write = registry.load("verax.reports.alignment:write")
         return cast("Path", write(self, Path(path).expanduser()))
+
+
+def case_codes(members: Mapping[str, NDArray[np.bool_]]) -> NDArray[np.int64]:
+    """The cases of each image as bits of a number, the first case being the lowest."""
+    codes: NDArray[np.int64] = sum(
+        (inside.astype(np.int64) << place for place, inside in enumerate(members.values())),
+        np.zeros(1, np.int64),
+    )
+    return codes
 
 
 def manifest(folder: Path) -> dict[str, Any] | None:

@@ -19,6 +19,7 @@ from verax.methods.explaining import explain
 from verax.methods.inputs import network_outputs
 from verax.metrics.alignment import Judging, collapse, judge
 from verax.metrics.cases8 import Ranges
+from verax.metrics.pointing import of_class
 from verax.networks.library import weights_hash
 from verax.networks.zoo import Subject
 from verax.studies.alignments import CENTRE, RANDOM
@@ -38,6 +39,7 @@ class Question:
     channels: str
     target: str
     part: str | None
+    objects: str
     numbers: list[int] | None
     outputs: int
     seed: int
@@ -70,12 +72,20 @@ class Question:
             seed=self.seed,
             settings=self.settings,
         )
-        return collapse(raw, self.channels), there.masks, labels, predicted, sure
+        return collapse(raw, self.channels), self.masks(there, asked), labels, predicted, sure
+
+    def masks(self, batch: Annotated, asked: Tensor) -> Tensor:
+        """What counts as marked: all of it, or only the objects of the class that is explained."""
+        if self.objects == "all":
+            return batch.masks
+        if batch.instances is None or batch.kinds is None:
+            raise InvalidInput("These images have no single objects, so objects='target' means nothing here.")
+        return of_class(batch.instances, self.labels(batch.kinds), asked)
 
     def labels(self, given: Tensor) -> Tensor:
         """Labels as numbers of outputs; -1 where they are not known."""
         if self.numbers is None:
-            if len(given) and int(given.max()) >= max(2, self.outputs):
+            if given.numel() and int(given.max()) >= max(2, self.outputs):
                 raise InvalidInput(
                     f"Label {int(given.max())} is no output of the network, which has {self.outputs}."
                 )
@@ -86,20 +96,18 @@ class Question:
     def rows(self, batch: Annotated, start: int, device: torch.device) -> pd.DataFrame:
         """The table of a batch that begins with image number `start`."""
         maps, masks, labels, predicted, sure = self.maps(batch, device)
+        if maps.device.type == "mps":  # which has no float64
+            maps, masks = maps.cpu(), masks.cpu()
         found = judge(maps, masks, self.judging)
         labels, predicted = labels.cpu(), predicted.cpu()
+        right = pd.array((labels == predicted).numpy(), dtype="boolean")
+        right[(labels < 0).numpy()] = pd.NA
         columns: dict[str, Any] = {
             "index": np.arange(start, start + len(batch)),
             "id": list(batch.ids),
             "label": labels.numpy(),
             "prediction": predicted.numpy(),
-            "right": pd.array(
-                [
-                    bool(hit) if known else pd.NA
-                    for hit, known in zip(labels == predicted, labels >= 0, strict=True)
-                ],
-                dtype="boolean",
-            ),
+            "right": right,
             "target": (labels if self.target == "label" else predicted).numpy(),
             "confidence": sure.double().cpu().numpy(),
             "area": found.area.cpu().numpy(),
@@ -144,6 +152,7 @@ def facts_of(
         "data": images.name,
         "images": len(images),
         "part": question.part or getattr(images, "part", ""),
+        "objects": question.objects,
         "method": method.name,
         "settings": {name: _plain(value) for name, value in question.settings.items()},
         "protocol": protocol,
@@ -159,7 +168,7 @@ def facts_of(
         },
     }
     secret = {
-        "code": code_digest(),
+        "code": [code_digest(), _source(Question)],
         "weights": weights_hash(found.model),
         "network": [str(found.model), _source(type(found.model))],
         "data": dict(images.fingerprint()),

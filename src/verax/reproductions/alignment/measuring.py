@@ -42,7 +42,18 @@ def question(subject: Subject, method: str, outputs: int, labels: str = "predict
     judging = Judging(Binarisation.of("threshold:0.5" if cam else "std:1"))
     channels = "magnitude" if chosen.transfer == "gray" else "sum"
     return Question(
-        subject, chosen, chosen.settings(given), judging, channels, labels, None, None, outputs, 0, SCORES
+        subject,
+        chosen,
+        chosen.settings(given),
+        judging,
+        channels,
+        labels,
+        part=None,
+        objects="all",
+        numbers=None,
+        outputs=outputs,
+        seed=0,
+        metrics=SCORES,
     )
 
 

@@ -36,6 +36,10 @@ LINEAR, INTERCEPT, RIDGE = "linear", "linear-intercept", "ridge"
 SIDE = (LINEAR, INTERCEPT, RIDGE, SHALLOW)
 """Networks that are compared with the published architecture, by a few methods."""
 
+SHALLOW_RECIPE = "shallow@published"
+RECIPES = (RECIPE, SHALLOW_RECIPE)
+"""Networks that the published recipe trains: on a tenth of the samples, and on all where it is asked for."""
+
 FEW = (GRADIENT, PRODUCT, INTEGRATED)
 
 

@@ -85,7 +85,7 @@ def pipeline(evidence: Evidence) -> Figure:
     """Figure 1: samples of the field, what F makes of a hundred, and an attribution beside its truth."""
     grid = evidence.task.grid
     inputs = evidence.cases.inputs
-    peak = float(np.ceil(inputs[:3].abs().max()))
+    peak = float(inputs[:3].abs().max().ceil())
     y = evidence.task.function.total(evidence.task.cases(n=100, seed=0).inputs)
     with style():
         figure = _sheet(10, 7.6)
@@ -200,7 +200,10 @@ def sample_maps(evidence: Evidence, place: int) -> Figure:
             r, rho = _pair(values.abs() if name in BLIND else values, held)
             charts.draw(axes[number], grid, values, left=number % 3 == 0, below=number >= 6)
             title = f"{TITLES[name]}\nr = {r:.2f}, ρ = {rho:.2f}"
-            axes[number].set_title(f"{title} with {word}" if name in BLIND else title, fontsize=9.5)
+            title = f"{title} with {word}" if name in BLIND else title
+            if not values.any():
+                title = f"{TITLES[name]}\nempty: it explains outputs above 0 only"
+            axes[number].set_title(title, fontsize=9.5)
         figure.supxlabel(
             "Each map is relative to its largest magnitude: red speaks for a higher output, blue for a lower "
             "one; grey is land.",

@@ -101,12 +101,22 @@ def about(evidence: Evidence, options: Options) -> str:
     return " ".join(words)
 
 
+def command(options: Options) -> str:
+    """The command that makes this run."""
+    words = f"{COMMAND} --samples {options.samples} --explained {options.explained}"
+    usual = Options()
+    for name in ("field", "function", "functions", "seed"):
+        if getattr(options, name) != getattr(usual, name):
+            words += f" --{name} {getattr(options, name)}"
+    return f"{words} --published-recipe" if options.recipe else words
+
+
 def as_json(found: Findings, evidence: Evidence, options: Options) -> dict[str, Any]:
     """Everything about the claims in plain values."""
     behaviour = dict(evidence.behaviour.rows()) if evidence.behaviour is not None else None
     return {
         "paper": CITATION,
-        "command": COMMAND,
+        "command": command(options),
         "verax": __version__,
         "about": about(evidence, options),
         "task": evidence.task.name,
@@ -123,7 +133,7 @@ def as_markdown(
     """Tables and claims in short, for the documentation."""
     numbers = ", ".join(f"{count} {verdict}" for verdict, count in counts(found).items())
     lines = [
-        f"Made by `{COMMAND}` with verax {__version__}. {about(evidence, options)}",
+        f"Made by `{command(options)}` with verax {__version__}. {about(evidence, options)}",
         "",
         f"**{len(found)} claims: {numbers}.**",
     ]
@@ -168,7 +178,7 @@ def write_page(
         .render(
             css=pages.css(TEMPLATES / "index.css"),
             citation=CITATION,
-            command=COMMAND,
+            command=command(options),
             version=__version__,
             about=about(evidence, options),
             counts=counts(found),

@@ -7,7 +7,7 @@ import pandas as pd
 
 from verax.metrics import CORE
 from verax.reproductions.claims import NotTestable, between, limits
-from verax.reproductions.sst.catalogue import DEEP, SIDE
+from verax.reproductions.sst.catalogue import DEEP, RECIPES, SIDE
 from verax.reproductions.sst.evidence import Evidence
 from verax.studies.leaderboards import UNRANKED, method_order
 
@@ -43,9 +43,9 @@ def methods(evidence: Evidence) -> pd.DataFrame:
 def networks(evidence: Evidence) -> pd.DataFrame:
     """Every network: R2, and the agreement of a few methods with the truth."""
     rows = []
-    names = [(DEEP, False), *((name, False) for name in SIDE), (DEEP, True)]
+    names = [(DEEP, False), *((name, False) for name in SIDE), *((name, True) for name in (DEEP, *RECIPES))]
     if evidence.recipe:
-        names.insert(1, ("mlp@published", False))
+        names[1:1] = [(name, False) for name in RECIPES]
     for name, fewer in names:
         value, low, high = evidence.fit(name, fewer=fewer)
         count = (evidence.fewer if fewer else evidence.task).count
@@ -60,8 +60,26 @@ def published_outputs(evidence: Evidence) -> pd.DataFrame | None:
     """The published network's numbers on draws from the field."""
     if evidence.behaviour is None:
         return None
-    digits = {"draws": 0, "steps": 0, "weights": 0}
-    rows = [(name, f"{value:,.{digits.get(name, 5)}f}") for name, value in evidence.behaviour.rows()]
+    titles = {
+        "draws": "samples drawn from the field",
+        "mean": "mean of its outputs (0.050 expected)",
+        "variance": "their variance (0.0093 expected)",
+        "lowest": "lowest output",
+        "highest": "highest output",
+        "positive": "share of outputs above 0",
+        "at_zero": "output where all cells are 0",
+        "bias_free": "R2 of a linear fit without intercept (0.655 expected)",
+        "intercept": "R2 of a linear fit with intercept (0.925 expected)",
+        "mse": "mean square error of the fit without intercept (notebook: 0.0032)",
+        "steps": "steps that its optimiser counted",
+        "weights": "weights",
+        "share": "R2 that its logged test error means (README: above 0.999)",
+    }
+    whole = ("draws", "steps", "weights")
+    rows = [
+        (titles[name], f"{value:,.0f}" if name in whole else f"{value:.5f}")
+        for name, value in evidence.behaviour.rows()
+    ]
     return pd.DataFrame(rows, columns=["number", "value"])
 
 

@@ -46,7 +46,7 @@ def smoothgrad(evidence: Evidence) -> Finding:
     return within(evidence.r(SMOOTH), _NEAR_ZERO, "mean r of the smoothed gradient")
 
 
-@claim("saliency-blind", "README", "Saliency says nothing about which cells matter.")
+@claim("saliency-blind", "A reading of the README", "Saliency says nothing about which cells matter.")
 def saliency_blind(evidence: Evidence) -> Finding:
     return within(
         evidence.r(GRADIENT, metric="pearson/magnitude"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from verax.reproductions.claims import FAILS, HOLDS, Finding, exact, threshold
-from verax.reproductions.sst.catalogue import DEEP, INTEGRATED, SHALLOW
+from verax.reproductions.sst.catalogue import DEEP, INTEGRATED, RECIPES, SHALLOW
 from verax.reproductions.sst.claims.base import Chapter, words
 from verax.reproductions.sst.evidence import Evidence
 
@@ -104,18 +104,21 @@ def lime(evidence: Evidence) -> Finding:
     "Scores below those of the paper come from training on fewer samples, for want of memory.",
 )
 def one_layer(evidence: Evidence) -> Finding:
-    gap = evidence.r(INTEGRATED, DEEP) - evidence.r(INTEGRATED, SHALLOW)
+    # the re-implementation trained by plain gradient descent; on all samples that is only run where asked for
+    little = not evidence.recipe
+    six, one = (evidence.r(INTEGRATED, name, fewer=little) for name in RECIPES)
+    count = (evidence.fewer if little else evidence.task).count
     fewer = evidence.r(INTEGRATED, DEEP) - evidence.r(INTEGRATED, DEEP, fewer=True)
     seen = "".join(evidence.defect("layers")["seen"])
+    fits = [evidence.fit(name, fewer=little)[0] for name in RECIPES]
     return threshold(
-        fewer - gap,
+        fewer - (six - one),
         "above",
         0,
         "loss of r with a tenth of the samples minus the loss with one hidden layer",
         f"Lists in its configuration were cut at commas: of 512,256,128,64,32,16 only {seen} was seen, and "
-        f"the committed network has one hidden layer. Trained alike on {evidence.task.count:,} samples, one "
-        f"layer has R2 {evidence.fit(SHALLOW)[0]:.3f} and r {words(evidence.r(INTEGRATED, SHALLOW))}, six "
-        f"have {evidence.fit(DEEP)[0]:.3f} and {words(evidence.r(INTEGRATED, DEEP))}, and six on a tenth of "
-        f"the samples {evidence.fit(DEEP, fewer=True)[0]:.3f} and "
-        f"{words(evidence.r(INTEGRATED, DEEP, fewer=True))}.",
+        f"the committed network has one hidden layer. By the published recipe on {count:,} samples, one "
+        f"layer has R2 {fits[1]:.3f} and r {words(one)}, six have {fits[0]:.3f} and {words(six)}. By the "
+        f"fast recipe a tenth of the samples costs {words(fewer)}, and one layer has "
+        f"{words(evidence.r(INTEGRATED, SHALLOW))} instead of {words(evidence.r(INTEGRATED, DEEP))}.",
     )
