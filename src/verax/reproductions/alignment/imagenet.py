@@ -82,7 +82,7 @@ def gather(options: Options) -> Evidence:
     """Every network on the same images, each with its own preprocessing."""
     images, part = find_images(options.data)
     names = list(options.networks or LITES)
-    few = min(options.samples or 48, 6 if options.quick else 48)
+    few = min(options.samples or 16, 6 if options.quick else 16)
     others = [name for name in options.methods if name != METHOD]
     chosen = some(images, 8 if options.quick and options.samples is None else options.samples)
     rows, pictures = [], []
