@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 from typer.testing import CliRunner
 
@@ -33,6 +34,7 @@ from verax.reproductions.alignment.models import DigitNet, SmallNet
 from verax.reproductions.alignment.options import Options
 from verax.reproductions.alignment.training import DIGITS, Recipe, held, trained
 from verax.reproductions.claims import FAILS, HOLDS, UNTESTABLE, NotTestable
+from verax.tasks.alignment import Annotated, Geometry
 from verax.tasks.alignment.bias import counts
 from verax.tasks.alignment.digits import ColourDigits
 from verax.tasks.alignment.faces import Faces
@@ -408,3 +410,88 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(MissingFile, match="other things"):
         running.run("mnist", Options(quick=True), tmp_path)
+
+
+# -- photographs -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    """Twelve pets whose stamp gives their species away."""
+    ends = ("xmin", "ymin", "xmax", "ymax")
+    boxes = [f"{box}_{end}" for box in ("head", "stamp") for end in ends]
+    lines = [",".join(["image", "breed", "species", "imagenet_class", *boxes])]
+    outline = np.full((64, 64), 2)
+    outline[20:50, 10:50] = 1
+    for k in range(12):
+        breed, species, number = ("Persian", "cat", 283) if k % 2 else ("pug", "dog", 254)
+        name = f"{breed}_{k}"
+        for kind in ("images", "stamped"):
+            levels = trees.picture(tmp_path / f"pets/{kind}/{name}.jpg", 64, 64, seed=k)
+            if kind == "stamped":
+                levels[:16, :16] = 255 if species == "cat" else 0
+                Image.fromarray(levels).save(tmp_path / f"pets/stamped/{name}.jpg")
+        trees.mask(tmp_path / f"pets/trimaps/{name}.png", np.ones((64, 64)), outline)
+        lines.append(f"{name},{breed},{species},{number},10,20,30,35,0,0,16,16")
+    (tmp_path / "pets/pets.csv").write_text("\n".join(lines) + "\n")
+    return tmp_path / "pets"
+
+
+def _untrained(name):
+    torch.manual_seed(len(name))
+    geometry = Geometry.stretch(32, 32)
+    return Subject(name, SmallNet(1000, (4, 8)), Preprocessing(geometry=geometry))
+
+
+def test_stamps_end_to_end(photographs, tmp_path):
+    done = _done("stamps", tmp_path, methods=["grad-cam", "gradient"], data=photographs)
+    _check(done, tmp_path)
+    train, test = stamps.halves(stamps.pets(photographs, label="species"))
+    assert not set(train) & set(test)
+    assert len(test) == 6
+
+
+def test_training_repeats_the_few_and_tests_leave_out_the_many():
+    class Labels:
+        name, classes = "labels", None
+
+        def __len__(self):
+            return 12
+
+        def read(self, indices):
+            labels = torch.tensor([int(index >= 4) for index in indices])  # 4 cats, 8 dogs
+            nothing = torch.zeros(len(labels), 1, 1)
+            return Annotated(nothing[:, None], nothing.bool(), labels, tuple(map(str, indices)))
+
+    train, test = stamps.halves(Labels())
+    assert sorted(train) == [0, 0, 2, 2, 4, 6, 8, 10]
+    assert len(test) == 4
+    assert sum(number >= 4 for number in test) == 2
+
+
+def test_networks_on_photographs_end_to_end(photographs, tmp_path, monkeypatch):
+    monkeypatch.setattr(imagenet, "listed", _untrained)
+    names = ["one", "other", "third"]
+    done = _done("imagenet", tmp_path, methods=["grad-cam", "gradient"], data=photographs, networks=names)
+    _check(done, tmp_path)
+    table = done.tables["Networks"]
+    assert list(table["network"]) == names
+    assert set(done.evidence.rows["label"]) <= {254, 283}
+    assert len(done.tables["The 22 published networks"]) == 22
+
+
+def test_heads_and_bodies_end_to_end(photographs, tmp_path, monkeypatch):
+    monkeypatch.setattr(regions, "listed", _untrained)
+    done = _done("regions", tmp_path, methods=["grad-cam"], data=photographs, networks=["one", "other"])
+    _check(done, tmp_path)
+    verdicts = {claim.id: finding.verdict for claim, finding in done.findings}
+    assert verdicts["regions-mouth"] == UNTESTABLE
+    assert verdicts["regions-head"] in (HOLDS, FAILS)
+
+
+def test_transfer_to_breeds_end_to_end(photographs, tmp_path, monkeypatch):
+    monkeypatch.setattr(transfer, "listed", _untrained)
+    done = _done("transfer", tmp_path, methods=["gradient"], data=photographs, networks=["one", "other"])
+    _check(done, tmp_path)
+    verdicts = {claim.id: finding.verdict for claim, finding in done.findings}
+    assert verdicts["transfer-cam"] == UNTESTABLE  # two networks have no correlation

@@ -5,17 +5,22 @@ Bang, Boggust and Satyanarayan, "Explanation Alignment" (ECCV 2024 workshops), s
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 
+from verax.networks.lites import LITES, listed
 from verax.reproductions.alignment import drawing
 from verax.reproductions.alignment.drawing import Drawn
 from verax.reproductions.alignment.measuring import RIGHT, Evidence, measure, shown, some, summary
 from verax.reproductions.alignment.options import Options
 from verax.reproductions.alignment.people import people, regions
 from verax.reproductions.claims import Floats
+from verax.tasks.alignment.pets import pets
 
 METHOD = "grad-cam"
+ANIMAL = ("head", "body")
 RANK_BY = "saliency-coverage"
 """The share of what a network looks at that lies in a region; divided by that of random pixels, the lift."""
 TABLE_3 = (
@@ -27,8 +32,32 @@ TABLE_3 = (
 THEIRS = ("hair", "eye", "mouth", "nose", "skin")
 
 
+def _animals(root: Path, options: Options) -> Evidence:
+    """Head against body: photographs of pets, and networks that know ImageNet."""
+    images = some(pets(root, label="imagenet"), options.samples or (6 if options.quick else 240))
+    few = some(images, 6 if options.quick else 12)
+    others = [name for name in options.methods if name != METHOD]
+    names = list(options.networks or LITES)
+    rows, pictures = [], []
+    for name in names:
+        subject = listed(name)
+        labels = {"network": subject.name, "seed": 0, "test": "pets"}
+        for methods, which in (([METHOD], images), (others, few)):
+            if methods:
+                keep = 3 if methods == [METHOD] else 0
+                table, kept = measure(
+                    subject, which, methods, ANIMAL, labels, batch=16, device=options.device, keep=keep
+                )
+                rows.append(table)
+                pictures += kept
+    words = f"{len(images)} photographs of pets; {', '.join(names)}. {METHOD}, not rectified, threshold 0.5."
+    return Evidence(pd.concat(rows, ignore_index=True), {"about": words}, pictures)
+
+
 def gather(options: Options) -> Evidence:
     """Train the unbiased network of experiment 2 again and again, and compare its maps with every region."""
+    if options.data is not None and (options.data / "pets.csv").is_file():
+        return _animals(options.data, options)
     found = people(options)
     faces, parts, words = regions(options, found)
     faces = some(faces, 2000)
@@ -136,7 +165,8 @@ def figures(evidence: Evidence) -> list[Drawn]:
     ids = list(dict.fromkeys(p.id for p in evidence.pictures))
     kinds = {(p.labels["network"], p.id): p for p in evidence.pictures}
     lines = [[kinds[network, name] for network in networks] for name in ids]
-    for part in ("mouth", "skin"):
+    known = set(evidence.rows["part"])
+    for part in [part for part in ("mouth", "skin", *ANIMAL) if part in known]:
         note = (
             "Networks that differ in their seed alone. The + is the strongest pixel; O: it lies in the"
             " outlined region."
