@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -214,6 +215,13 @@ class Evidence:
         return draws(self.where(**labels), score)
 
 
+@lru_cache(maxsize=4)
+def _weights(count: int) -> Floats:
+    """How often each of `count` images is in each replicate; the same whatever the score."""
+    drawn = np.random.default_rng(count).multinomial(count, np.full(count, 1 / count), size=REPLICATES)
+    return drawn.astype(np.float64)
+
+
 def draws(rows: pd.DataFrame, score: str) -> Floats:
     """Mean over the images of each seed, then over seeds; replicates draw seeds and images again.
 
@@ -230,8 +238,7 @@ def draws(rows: pd.DataFrame, score: str) -> Floats:
         if not count:
             found.append(np.full(1 + REPLICATES, np.nan))
             continue
-        weights = np.random.default_rng(count).multinomial(count, np.full(count, 1 / count), size=REPLICATES)
-        mean, replicates = values.mean(), weights @ values / count
+        mean, replicates = values.mean(), _weights(count) @ values / count
         found.append(np.concatenate([[mean], replicates]))
     table = np.stack(found)
     picks = generator.integers(0, len(groups), (REPLICATES, len(groups)))
