@@ -47,7 +47,5 @@ def lite(name: str) -> Subject:
 
 def listed(name: str) -> Subject:
     """A network of a list: ``efficientnet-lite0``, ``timm:NAME``, ``torchvision:NAME`` or ``NAME=FILE``."""
-    if name.startswith("efficientnet-lite"):
-        return lite(name)
     plain, equals, file = name.partition("=")
     return subject(plain, file) if equals else subject(plain)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError
@@ -104,7 +104,8 @@ def subject(model: str | nn.Module, weights: str | Path = PRETRAINED, outputs: i
     """A network by its name, or one's own.
 
     Args:
-        model: ``timm:NAME``, ``torchvision:NAME`` or any module that gives ``(samples, outputs)``.
+        model: ``timm:NAME``, ``torchvision:NAME``, ``efficientnet-lite0`` to ``2``, or any module that gives
+            ``(samples, outputs)``.
         weights: of a named network: "pretrained", "none" (as they are drawn) or a file (safetensors, or a
             state dictionary that PyTorch reads without running anything).
         outputs: how many a named network has, where that is not what it was published with.
@@ -113,6 +114,8 @@ def subject(model: str | nn.Module, weights: str | Path = PRETRAINED, outputs: i
         config = getattr(model, "pretrained_cfg", None) or getattr(model, "default_cfg", None)
         own = from_timm(config) if isinstance(config, Mapping) else Preprocessing()
         return Subject(type(model).__name__, model, own)
+    if str(model).startswith("efficientnet-lite"):
+        return cast("Subject", registry.load("verax.networks.lites:lite")(str(model)))
     source, colon, name = str(model).partition(":")
     if not colon or source not in SOURCES or not name:
         raise UnknownName(

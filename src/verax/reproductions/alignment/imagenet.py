@@ -82,7 +82,7 @@ def gather(options: Options) -> Evidence:
     """Every network on the same images, each with its own preprocessing."""
     images, part = find_images(options.data)
     names = list(options.networks or LITES)
-    few = min(options.samples or 48, 6 if options.quick else 48)
+    few = min(options.samples or 16, 6 if options.quick else 16)
     others = [name for name in options.methods if name != METHOD]
     chosen = some(images, 8 if options.quick and options.samples is None else options.samples)
     rows, pictures = [], []
@@ -136,7 +136,7 @@ def correlated(a: Floats, b: Floats, picks: np.ndarray, ranked: bool) -> tuple[f
     """A correlation with its bootstrap interval over pairs."""
 
     def one(x: Floats, y: Floats) -> Floats:
-        left, right = torch.from_numpy(np.atleast_2d(x)), torch.from_numpy(np.atleast_2d(y))
+        left, right = torch.tensor(np.atleast_2d(x)), torch.tensor(np.atleast_2d(y))
         if ranked:
             left, right = average_ranks(left), average_ranks(right)
         found: Floats = correlation(left.double(), right.double()).numpy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from verax.networks.zoo import Preprocessing, Subject
 from verax.reproductions.claims import Floats, NotTestable
 from verax.studies.questions import Question
 from verax.studies.statistics import interval
-from verax.tasks.alignment import AnnotatedImages, Subset, shaped, stream
+from verax.tasks.alignment import Annotated, AnnotatedImages, Subset, shaped, stream
 
 METHODS = ("gradient", "grad-cam", "integrated-gradients", "smoothgrad")
 """Those that every experiment compares; any others can be asked for."""
@@ -90,7 +91,7 @@ def measure(
         labels: columns such as network and seed.
         batch: images at a time.
         device: where to compute.
-        keep: the first so many images are kept with their maps, for figures.
+        keep: so many images, evenly spread, are kept with their maps for figures.
     """
     subject, where = as_subject(model), devices.resolve(device)
     subject.model.to(where).eval()
@@ -100,6 +101,7 @@ def measure(
     asked = {name: question(subject, name, outputs) for name in methods}
     tables: list[pd.DataFrame] = []
     pictures: list[Picture] = []
+    spread = {round(place) for place in np.linspace(0, len(images) - 1, keep)} if keep else set()
     start = 0
     for found in stream(images, batch):
         there = found.to(where)
@@ -121,10 +123,9 @@ def measure(
                     columns[name] = judged.scores[name].cpu().numpy()
                     columns[name + _RANDOM] = judged.random[name].cpu().numpy()
                 tables.append(pd.DataFrame(columns).assign(**labels, method=method, part=part))
-            if start < keep:
-                pictures += _kept(
-                    found.map(torch.Tensor.cpu), maps.cpu(), ask, keep - start, method, labels, parts
-                )
+            chosen = [number - start for number in sorted(spread) if 0 <= number - start < len(found)]
+            if chosen:
+                pictures += _kept(found.map(torch.Tensor.cpu), maps.cpu(), ask, chosen, labels, parts)
         start += len(found)
     return pd.concat(tables, ignore_index=True), pictures
 
@@ -160,26 +161,26 @@ class Picture:
 
 
 def _kept(
-    batch: Any,
+    batch: Annotated,
     maps: Tensor,
     ask: Question,
-    most: int,
-    method: str,
+    rows: Sequence[int],
     labels: Mapping[str, Any],
     parts: Sequence[str],
 ) -> list[Picture]:
+    """Some rows of a batch with their maps."""
     shown = ask.judging.binarisation(maps)
     return [
         Picture(
             labels,
-            method,
+            ask.method.name,
             batch.images[row].permute(1, 2, 0).numpy(),
             {part: batch.parts[part][row].numpy() for part in parts},
             shown[row].numpy(),
             maps[row].float().numpy(),
             batch.ids[row],
         )
-        for row in range(min(most, len(batch)))
+        for row in rows
     ]
 
 
@@ -214,6 +215,13 @@ class Evidence:
         return draws(self.where(**labels), score)
 
 
+@lru_cache(maxsize=4)
+def _weights(count: int) -> Floats:
+    """How often each of `count` images is in each replicate; the same whatever the score."""
+    drawn = np.random.default_rng(count).multinomial(count, np.full(count, 1 / count), size=REPLICATES)
+    return drawn.astype(np.float64)
+
+
 def draws(rows: pd.DataFrame, score: str) -> Floats:
     """Mean over the images of each seed, then over seeds; replicates draw seeds and images again.
 
@@ -225,13 +233,12 @@ def draws(rows: pd.DataFrame, score: str) -> Floats:
     found = []
     for group in groups:
         values = group[score].to_numpy(np.float64)
-        known = np.isfinite(values)
+        values = values[np.isfinite(values)]
         count = len(values)
-        own = np.random.default_rng(count)
-        weights = own.multinomial(count, np.full(count, 1 / count), size=REPLICATES)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            replicates = (weights @ np.where(known, values, 0.0)) / (weights @ known)
-            mean = values[known].mean() if known.any() else np.nan
+        if not count:
+            found.append(np.full(1 + REPLICATES, np.nan))
+            continue
+        mean, replicates = values.mean(), _weights(count) @ values / count
         found.append(np.concatenate([[mean], replicates]))
     table = np.stack(found)
     picks = generator.integers(0, len(groups), (REPLICATES, len(groups)))

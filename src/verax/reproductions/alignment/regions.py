@@ -5,20 +5,22 @@ Bang, Boggust and Satyanarayan, "Explanation Alignment" (ECCV 2024 workshops), s
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 
+from verax.networks.lites import LITES, listed
 from verax.reproductions.alignment import drawing
-from verax.reproductions.alignment.celeba import face_network, plan
 from verax.reproductions.alignment.drawing import Drawn
 from verax.reproductions.alignment.measuring import RIGHT, Evidence, measure, shown, some, summary
 from verax.reproductions.alignment.options import Options
+from verax.reproductions.alignment.people import people, regions
 from verax.reproductions.claims import Floats
-from verax.tasks.alignment.bias import counts
-from verax.tasks.alignment.faces import Faces
+from verax.tasks.alignment.pets import pets
 
 METHOD = "grad-cam"
-REGIONS = ("hair", "brows", "eyes", "mouth", "nose", "skin", "neck")
+ANIMAL = ("head", "body")
 RANK_BY = "saliency-coverage"
 """The share of what a network looks at that lies in a region; divided by that of random pixels, the lift."""
 TABLE_3 = (
@@ -30,27 +32,52 @@ TABLE_3 = (
 THEIRS = ("hair", "eye", "mouth", "nose", "skin")
 
 
+def _animals(root: Path, options: Options) -> Evidence:
+    """Head against body: photographs of pets, and networks that know ImageNet."""
+    images = some(pets(root, label="imagenet"), options.samples or (6 if options.quick else 240))
+    few = some(images, 6 if options.quick else 12)
+    others = [name for name in options.methods if name != METHOD]
+    names = list(options.networks or LITES)
+    rows, pictures = [], []
+    for name in names:
+        subject = listed(name)
+        labels = {"network": subject.name, "seed": 0, "test": "pets"}
+        for methods, which in (([METHOD], images), (others, few)):
+            if methods:
+                keep = 3 if methods == [METHOD] else 0
+                table, kept = measure(
+                    subject, which, methods, ANIMAL, labels, batch=16, device=options.device, keep=keep
+                )
+                rows.append(table)
+                pictures += kept
+    words = f"{len(images)} photographs of pets; {', '.join(names)}. {METHOD}, not rectified, threshold 0.5."
+    return Evidence(pd.concat(rows, ignore_index=True), {"about": words}, pictures)
+
+
 def gather(options: Options) -> Evidence:
     """Train the unbiased network of experiment 2 again and again, and compare its maps with every region."""
-    chosen = plan(options)
+    if options.data is not None and (options.data / "pets.csv").is_file():
+        return _animals(options.data, options)
+    found = people(options)
+    faces, parts, words = regions(options, found)
+    faces = some(faces, 2000)
     few = min(options.samples or 100, 10 if options.quick else 100)
-    faces = Faces(counts("test-unbiased", chosen.tested), 0, purpose="test")
     others = [name for name in options.methods if name != METHOD]
     rows, pictures = [], []
-    for seed in chosen.seeds:
-        model = face_network("unbiased", seed, chosen, options)
+    for seed in found.seeds:
+        model = found.network("unbiased", seed, options)
         for methods, most in (([METHOD], options.samples), (others, few)):
             if methods:
                 keep = 3 if methods == [METHOD] else 0
                 labels = {"network": f"seed {seed}", "seed": seed, "test": "unbiased"}
                 table, kept = measure(
-                    model, some(faces, most), methods, REGIONS, labels, device=options.device, keep=keep
+                    model, some(faces, most), methods, parts, labels, device=options.device, keep=keep
                 )
                 rows.append(table)
                 pictures += kept
     facts = {
         "about": (
-            f"Drawn faces of 64 x 64 in place of CelebAMask-HQ; {len(chosen.seeds)} networks that differ in"
+            f"{words}; {len(found.seeds)} networks that differ in"
             f" their seed alone, trained on balanced groups. {METHOD}, not rectified, threshold 0.5,"
             f" predicted class; other methods on {few} faces. Regions do not overlap (the published skin"
             " holds eyes, nose and mouth). Lift: a score divided by that of as many random pixels, so that"
@@ -63,7 +90,7 @@ def gather(options: Options) -> Evidence:
 def lifts(evidence: Evidence, method: str, network: str | None = None) -> dict[str, Floats]:
     """Region -> lift of what the networks look at, with replicates."""
     found = {}
-    for region in REGIONS:
+    for region in dict.fromkeys(evidence.rows["part"]):
         labels = {"part": region, "method": method, **({"network": network} if network else {})}
         rows = Evidence(evidence.where(**labels))
         found[region] = rows.draws(RANK_BY) / rows.draws(f"{RANK_BY}/random")[0]
@@ -138,7 +165,8 @@ def figures(evidence: Evidence) -> list[Drawn]:
     ids = list(dict.fromkeys(p.id for p in evidence.pictures))
     kinds = {(p.labels["network"], p.id): p for p in evidence.pictures}
     lines = [[kinds[network, name] for network in networks] for name in ids]
-    for part in ("mouth", "skin"):
+    known = set(evidence.rows["part"])
+    for part in [part for part in ("mouth", "skin", *ANIMAL) if part in known]:
         note = (
             "Networks that differ in their seed alone. The + is the strongest pixel; O: it lies in the"
             " outlined region."

@@ -181,17 +181,23 @@ def gather(options: Options) -> Evidence:
 
 
 def joined(evidence: Evidence) -> pd.DataFrame:
-    """Alignment and transfer of every network and method."""
+    """Alignment and transfer of every network and method; computed once."""
+    if "joined" in evidence.tables:
+        return evidence.tables["joined"]
     found = evidence.tables["draws"].groupby("network")["transfer"].agg(["mean", "std", "size"]).reset_index()
     reach = 1.96 * found["std"] / np.sqrt(found["size"])
     found = found.assign(transfer=found["mean"])
     found["transfer low"], found["transfer high"] = found["mean"] - reach, found["mean"] + reach
     table = summary(evidence.rows, by=["family"])
-    return table.merge(found[["network", "transfer", "transfer low", "transfer high"]], on="network")
+    whole = table.merge(found[["network", "transfer", "transfer low", "transfer high"]], on="network")
+    evidence.tables["joined"] = whole
+    return whole
 
 
 def correlations(evidence: Evidence) -> pd.DataFrame:
     """Correlation of alignment and transfer for each method and score; NaN with too few networks."""
+    if "correlations" in evidence.tables:
+        return evidence.tables["correlations"]
     every, rows = joined(evidence), []
     for method in dict.fromkeys(every["method"]):
         own = every[every["method"] == method]
@@ -203,7 +209,8 @@ def correlations(evidence: Evidence) -> pd.DataFrame:
                 value = correlated(a, b, picks, ranked) if len(own) >= _LEAST else (np.nan,) * 3
                 row |= dict(zip((name, f"{name} low", f"{name} high"), value, strict=True))
             rows.append(row)
-    return pd.DataFrame(rows)
+    evidence.tables["correlations"] = pd.DataFrame(rows)
+    return evidence.tables["correlations"]
 
 
 def tables(evidence: Evidence) -> dict[str, pd.DataFrame]:

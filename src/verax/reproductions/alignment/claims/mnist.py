@@ -71,7 +71,7 @@ def spurious_accuracy(evidence: Evidence) -> Finding:
 def spurious_box(evidence: Evidence) -> Finding:
     found = {test: _draws(evidence, "pointing-game", SPURIOUS, test, "box") for test in TESTS}
     more = "; ".join(f"{test} test {between(values, 3)}" for test, values in found.items())
-    limit = 0.85 if evidence.facts["published"] else 0.5
+    limit = 0.85 if evidence.facts["published"] else 0.2
     return threshold(
         found["permuted"], "above", limit, "box PG on the not-spurious test as published", f"{more}."
     )

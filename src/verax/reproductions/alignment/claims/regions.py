@@ -6,19 +6,33 @@ import numpy as np
 
 from verax.reproductions.alignment.base import Chapter
 from verax.reproductions.alignment.measuring import RIGHT, Evidence
-from verax.reproductions.alignment.regions import METHOD, REGIONS, lifts, ranking
+from verax.reproductions.alignment.regions import METHOD, lifts, ranking
 from verax.reproductions.claims import Finding, NotTestable, exact, threshold
 
 chapter = Chapter("Regions of faces")
 claim = chapter.claim
 
 
+def _need(evidence: Evidence, part: str) -> None:
+    if part not in set(evidence.rows["part"]):
+        raise NotTestable(f"These images have no {part}.")
+
+
+@claim("regions-head", "Beyond the paper", "Networks look at an animal's head more than at its body.")
+def head(evidence: Evidence) -> Finding:
+    _need(evidence, "head")
+    found = lifts(evidence, METHOD)
+    words = f"Head {found['head'][0]:.2f}, body {found['body'][0]:.2f} times chance."
+    return threshold(found["head"] - found["body"], "above", 0.0, "lift of the head minus the body", words)
+
+
 @claim(
     "regions-mouth", "Section 4.3", "For its size, the mouth is what networks that tell smiles look at most."
 )
 def mouth(evidence: Evidence) -> Finding:
+    _need(evidence, "mouth")
     found = lifts(evidence, METHOD)
-    best = max((r for r in REGIONS if r != "mouth"), key=lambda r: float(np.nan_to_num(found[r][0])))
+    best = max((r for r in found if r != "mouth"), key=lambda r: float(np.nan_to_num(found[r][0])))
     words = ", ".join(f"{r} {found[r][0]:.1f}" for r in ranking(found))
     return threshold(
         found["mouth"] - found[best], "above", 0.0, f"lift of the mouth minus that of the {best}", f"{words}."
@@ -65,6 +79,7 @@ def size(evidence: Evidence) -> Finding:
 
 @claim("regions-verdict", "Beyond the paper", "Whatever the method, the mouth is first for its size.")
 def verdict(evidence: Evidence) -> Finding:
+    _need(evidence, "mouth")
     firsts = {m: ranking(lifts(evidence, m)) for m in dict.fromkeys(evidence.rows["method"])}
     words = "; ".join(f"{m}: {', '.join(order[:3])}" for m, order in firsts.items())
     agree = [order[0] == "mouth" for order in firsts.values()]
