@@ -5,6 +5,7 @@ import sys
 import warnings
 import zipfile
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -512,6 +513,17 @@ def test_arrays_that_no_memory_holds_are_refused(tmp_path):
     for name in ("huge.npy", "huge.npz"):
         with pytest.raises(MissingFile, match="larger than memory, or damaged"):
             field(tmp_path / name)
+
+
+def test_netcdf_files_that_no_memory_holds_are_refused(tmp_path):
+    with h5py.File(tmp_path / "huge.nc", "w") as file:
+        file.create_dataset("sst", (10**6, 10**5, 10**5), "f4", chunks=(1, 100, 100))
+        for name, dimension in enumerate(("time", "lat", "lon")):
+            file.create_dataset(dimension, (file["sst"].shape[name],), "f4", chunks=(1000,))
+            file[dimension].make_scale(dimension)
+            file["sst"].dims[name].attach_scale(file[dimension])
+    with pytest.raises(MissingFile, match="larger than memory, or damaged"):
+        field(tmp_path / "huge.nc", variable="sst")
 
 
 def broken_deflate(path, **arrays):

@@ -36,8 +36,8 @@ class Reading:
         coarsen: every how many rows and columns there is a point.
         by: ``points`` or ``means``.
         share: under ``means``, more than this share of a block is ocean.
-        monthly: calendar-month anomalies without trend (True) or plain samples (False); by default whatever
-            the time axis says.
+        monthly: calendar-month anomalies without trend (True) or plain samples (False); by default a series
+            with a calendar must be monthly, and one without is plain samples.
         shrinkage: weight of the identity matrix in the correlations; by default 0, or more where they are
             singular.
         constant: ``refuse`` or ``drop`` cells that never change.

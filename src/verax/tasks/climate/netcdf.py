@@ -68,7 +68,9 @@ def read(path: Path, variable: str | None, monthly: bool | None = None, step: in
             return from_xarray(opened, variable, monthly, step, path.name)
     except VeraxError:
         raise
-    except (OSError, ValueError, KeyError, RuntimeError, EOFError, TypeError) as error:
+    except MemoryError as error:
+        raise MissingFile(f"The file {str(path)!r} is larger than memory, or damaged.") from error
+    except (OSError, ValueError, LookupError, RuntimeError, EOFError, TypeError) as error:
         raise MissingFile(f"The file {str(path)!r} is damaged and cannot be read.") from error
 
 
