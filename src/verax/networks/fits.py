@@ -11,7 +11,7 @@ many functions predict alike, and explanations of two of them differ. So a fit h
   Statistics 2001): does it react to large ones?
 - path agreement: the correlation over elements of the network's mean gradient with the function's mean slope,
   both along the straight line from the task's baseline to a held-out sample: does it react as the function
-  does on the way, where no sample of the data lies?
+  does on the way, much of which no sample comes near?
 
 What a passed fit shows is that scores are worth reading, not that the network is the function: what is left
 between the two is counted against every method alike, so that a method that is exact on the function stays
