@@ -71,10 +71,22 @@ def spurious_accuracy(evidence: Evidence) -> Finding:
 def spurious_box(evidence: Evidence) -> Finding:
     found = {test: _draws(evidence, "pointing-game", SPURIOUS, test, "box") for test in TESTS}
     more = "; ".join(f"{test} test {between(values, 3)}" for test, values in found.items())
-    limit = 0.85 if evidence.facts["published"] else 0.2
+    limit = 0.85 if evidence.facts["published"] else 0.5
     return threshold(
         found["permuted"], "above", limit, "box PG on the not-spurious test as published", f"{more}."
     )
+
+
+@claim(
+    "mnist-spurious-box-random",
+    "Table 1, done properly",
+    "It looks at the box where colours are drawn for each image, too.",
+)
+def spurious_box_random(evidence: Evidence) -> Finding:
+    """A claim of its own: the published test has one permutation, whose luck moves the number."""
+    limit = 0.85 if evidence.facts["published"] else 0.5
+    found = _draws(evidence, "pointing-game", SPURIOUS, "random", "box")
+    return threshold(found, "above", limit, "box PG on the test with random colours")
 
 
 @claim(
