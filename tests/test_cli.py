@@ -182,7 +182,14 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path):
     words = [sys.executable, "-m", "verax", "run", "smerf-quick", "--samples", "2"]
     environment = {**os.environ, "VERAX_STORE": str(tmp_path / "store")}
     process = subprocess.Popen(
-        words, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        words,
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        # a shell that runs the tests in the background lets its children ignore Ctrl-C
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and len(list((tmp_path / "store").rglob("*.json"))) < 4:
