@@ -102,14 +102,27 @@ def test_more_than_half_of_the_arithmetic_is_saved():
     assert work(lambda: mean_deeplift(model, X, many, TARGETS)) < 0.5 * apart
 
 
-def test_rows_that_were_mixed_up_are_noticed():
-    class Shuffled(TokensFirst):
-        def forward(self, x):
-            tokens = x.flatten(1, 2).transpose(0, 1)[:15]  # as many tokens as there are pairs
-            return self.b(torch.relu(F.linear(tokens.flatten(1), torch.eye(240).double()[:7] * 3))).mean(0)
+class RowsOfThePicture(nn.Module):
+    """A convolution whose first dimension holds 15 lines of the picture, and whose last one the samples."""
 
-    with pytest.raises((UnsupportedOperation, RuntimeError, ValueError)):
-        mean_deeplift(Shuffled(), X, LOW, TARGETS)
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(2)
+            self.a, self.b = nn.Conv1d(16, 7, 1).double(), nn.Linear(7, 4).double()
+
+    def forward(self, x):
+        lines = x[:, 0, :15].permute(1, 2, 0)
+        return self.b(torch.relu(self.a(lines)).mean(0).T)
+
+
+def test_rows_that_are_no_samples_are_noticed_and_taken_one_by_one():
+    assert len(X) * len(LOW) == 15  # as many lines as pairs, so that the shapes tell nothing
+    model = RowsOfThePicture()
+    with pytest.raises(UnsupportedOperation):
+        mean_deeplift(model, X, LOW, TARGETS)
+    found = deep_shap(model, X, TARGETS, Streams.of(torch.arange(3), "test"), LOW)
+    assert torch.allclose(found, pair_by_pair(model, X, LOW, TARGETS), rtol=1e-9, atol=1e-13)
 
 
 def test_a_network_that_branches_is_refused_as_before():

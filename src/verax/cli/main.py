@@ -18,7 +18,7 @@ from verax.version import __version__
 app = typer.Typer(
     name="verax",
     help="Does this explanation tell the truth? "
-    "Attribution methods judged against networks whose reasoning is known.",
+    "Attribution methods judged where the truth is known, and models by what people marked.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,

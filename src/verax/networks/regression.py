@@ -23,6 +23,7 @@ from verax.networks.fits import Fit
 from verax.networks.names import Name
 from verax.networks.recipes import FAST, OWN
 from verax.networks.starts import initialise
+from verax.networks.training import Progress
 from verax.tasks.base import Draws, Regression
 
 SOLVED = ("linear", "linear-intercept", "ridge")
@@ -59,17 +60,6 @@ SCHEDULES = {
     FAST: Schedule(rate=3e-3, batch=1024, epochs=15),
     "published": Schedule(rate=0.02, batch=32, epochs=50, adam=False, scaled=False),
 }
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What a progress bar shows after each report."""
-
-    epoch: int
-    epochs: int
-    step: int
-    steps: int
-    loss: float
 
 
 Watcher = Callable[[Progress], None]

@@ -37,7 +37,7 @@ class Progress:
     step: int
     steps: int
     loss: float
-    worst: float | None
+    worst: float | None = None
 
 
 @dataclass(frozen=True)

@@ -55,9 +55,8 @@ LABELS = {
     "faithfulness": "deletion (faithfulness; lower is better)",
 }
 FOLDER = "figures"
-_OURS = re.compile(
-    r"\d\d-(leaderboard|ranks|confusions|identification|success|shares|gallery|spread|atlas)-.*\.(svg|png)"
-)
+_KINDS = "leaderboard|ranks|confusions|identification|success|shares|gallery|spread|atlas"
+_OURS = re.compile(rf"\d\d-({_KINDS})-.*\.(svg|png)")
 _WIDTH = 5.2
 _ROW = 0.27
 _HERO_METHODS = 11
