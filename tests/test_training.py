@@ -49,7 +49,9 @@ def test_architectures_learn_from_one_batch(name):
     cases = task().cases(group=[1, 12], n=2)
     torch.manual_seed(0)
     stepper = Stepper(model, Recipe(rate=1e-4, batch=8, epochs=1, scenes=4, cycle=False, clip=1.0), 4)
-    losses = [float(stepper(cases.inputs, cases.targets)[0]) for _ in range(4)]
+    for _ in range(4):
+        stepper(cases.inputs, cases.targets)
+    losses = stepper.history[:, 0].tolist()
     assert losses[-1] < losses[0]
     assert all(not torch.equal(p, before[k]) for k, p in model.named_parameters())
     assert model.eval()(cases.inputs).shape == (4, 2)
@@ -229,6 +231,38 @@ def test_a_step_is_one_of_adam(cycle):
             turn.step()
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-8)
+
+
+def test_several_steps_at_once_are_the_steps_one_by_one():
+    cases = task().cases(group=[1, 8, 12], n=6)
+    recipe = Recipe(rate=1e-3, batch=4, epochs=1, scenes=1, cycle=True)
+    one, many = (Stepper(initialise("cnn3", 2, 0), recipe, 5) for _ in range(2))
+    taken = [one(*part) for part in zip(cases.inputs.split(4), cases.targets.split(4), strict=True)]
+    assert taken == [1] * 5  # 18 pictures: the last step has two
+    assert many(cases.inputs, cases.targets) == 5
+    assert torch.equal(one.weights, many.weights)
+    assert torch.equal(one.history, many.history)
+    assert len(one.history[:, 0].unique()) == 5
+
+
+def test_nothing_changes_after_the_step_that_meets_the_stopping_rule():
+    cases = task().cases(group=[1, 12], n=8)
+    plan = Recipe(rate=1e-3, batch=4, epochs=1, scenes=1, cycle=False)
+    free = Stepper(initialise("cnn3", 2, 0), plan, 4)
+    free(cases.inputs, cases.targets)
+    losses = free.history[:, 0].tolist()
+    limit = losses[1] + 1e-6 if losses[1] < losses[0] else losses[0] + 1e-6
+    last = next(k for k, loss in enumerate(losses) if loss < limit)
+    assert last < 3
+    held = Stepper(initialise("cnn3", 2, 0), dataclasses.replace(plan, stop=limit), 4)
+    held(cases.inputs[: 4 * (last + 1)], cases.targets[: 4 * (last + 1)])
+    weights = held.weights.clone()
+    held(cases.inputs[4 * (last + 1) :], cases.targets[4 * (last + 1) :])
+    assert torch.equal(held.weights, weights)
+    assert not torch.equal(free.weights, weights)
+    held.restart(initialise("cnn3", 2, 0))
+    held(cases.inputs[: 4 * (last + 1)], cases.targets[: 4 * (last + 1)])
+    assert torch.equal(held.weights, weights)
 
 
 # -- pictures --------------------------------------------------------------------------------------------

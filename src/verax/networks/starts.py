@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import torch
 from torch import nn
 
 from verax import seeding
 from verax.networks import NETWORKS
+
+_TURN = threading.Lock()  # torch has one generator for all threads
 
 
 def initialise(
@@ -22,7 +26,7 @@ def initialise(
         features: how many elements an input has, for networks that take vectors.
     """
     labels = (name, classes, seed) if attempt == 0 else (name, classes, seed, attempt)
-    with torch.random.fork_rng(devices=[]):
+    with _TURN, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seeding.key("initialise", *labels) & 0x7FFFFFFFFFFFFFFF)
         make = NETWORKS.get(name)
         return make(classes) if features is None else make(classes, features)

@@ -8,16 +8,20 @@ arithmetic; a CUDA graph of forward, backward and update takes that wait away.
 from __future__ import annotations
 
 import math
+import threading
 
 import torch
 from torch import Tensor, nn
 
 from verax.networks.attacks import pgd
+from verax.networks.batches import RENDERED
 from verax.networks.losses import find_loss
 from verax.networks.recipes import Recipe
 
 _BETA1, _BETA2 = 0.9, 0.999
+_BLOCK, _ATTACKED = 16, 4  # steps in a recording; with an adversary each is ten times as long
 _WARM_UP = 3  # steps before a recording, in which libraries choose their kernels
+_RECORDING = threading.Lock()  # a recording waits for the whole GPU first, which ends any other recording
 
 
 def schedule(recipe: Recipe, steps: int) -> tuple[Tensor, Tensor]:
@@ -57,8 +61,15 @@ def _unflatten(row: Tensor, like: Tensor) -> Tensor:
 class Stepper:
     """Trains a network, one batch at a call.
 
+    What it found out in each step stays on the device until somebody looks, so that a GPU never waits for
+    that. Where the recipe has a stopping rule, the step that meets it is the last one that changes a weight.
+
     Attributes:
+        patient: whether one may look after the step that met the stopping rule, since nothing changes then.
+        block: how many steps are worth asking for at a time.
         recorded: replay a CUDA graph on a GPU; the plain steps give the same network, more slowly.
+        history: the loss before each step and the largest gradient of the output that learns least (zero:
+            an output from which nothing is learned), ``(steps, 2)``.
     """
 
     recorded = True
@@ -79,34 +90,64 @@ class Stepper:
         plain = recipe.optimiser == "sgd"
         table = [beta1, rate if plain else rate / (1 - beta1**number), (1 - _BETA2**number).rsqrt()]
         self.table = torch.stack(table, 1).float().to(self.device)
-        self.now = self.table[0].clone()
+        self.history = torch.zeros(steps, 2, device=self.device)
+        self.place = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self.open = torch.ones((), device=self.device)  # becomes zero when training has reached its end
         self.done = 0
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._inputs: list[Tensor] = []
-        self._report = torch.zeros(2, device=self.device)
+        cuda = self.device.type == "cuda"
+        # statistics of normalisation layers would go on changing after the last step
+        self.patient = recipe.stop is None or (cuda and not list(model.buffers()))
+        most = _BLOCK if recipe.adversary is None else _ATTACKED
+        self.block = max(1, min(most, RENDERED // recipe.batch)) if cuda and self.patient else 1
+        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
 
-    def __call__(self, *batch: Tensor) -> Tensor:
-        """Learn from pictures, labels and, with an adversary, where it starts from.
+    def restart(self, model: nn.Module) -> None:
+        """Begin again with the weights of another network; what was recorded stays."""
+        self.model.load_state_dict(model.state_dict())
+        self.done = 0
+        for tensor in (self.first, self.second, self.history, self.place):
+            tensor.zero_()
+        self.open.fill_(1)
 
-        Gives the loss before the step and the largest gradient of the output that learns least (zero: an
-        output from which nothing is learned); the next step overwrites it.
+    def __call__(self, *given: Tensor) -> int:
+        """Learn from pictures, labels and, with an adversary, where it starts from; gives the steps taken.
+
+        Every step takes as many pictures as the recipe says; those that are left over make one more.
         """
-        self.now.copy_(self.table[self.done])
-        self.done += 1
-        if self.device.type != "cuda" or not self.recorded:
-            return self._step(*batch)
-        if self._graph is None:
-            self._record(batch)
-        if batch[0].shape != self._inputs[0].shape:  # the rest of an epoch
-            return self._step(*batch)
-        assert self._graph is not None
-        for mine, given in zip(self._inputs, batch, strict=True):
-            mine.copy_(given)
-        self._graph.replay()
-        return self._report
+        size = self.recipe.batch
+        full = len(given[0]) // size
+        counts = [full] if full == self.block else [1] * full
+        start = 0
+        for count in counts:
+            self._several([tensor[start : start + count * size] for tensor in given], count)
+            start += count * size
+        if start < len(given[0]):
+            self._step(*(tensor[start:] for tensor in given))
+        taken = full + (start < len(given[0]))
+        self.done += taken
+        return taken
 
-    def _step(self, pictures: Tensor, labels: Tensor, start: Tensor | None = None) -> Tensor:
+    def _several(self, given: list[Tensor], count: int) -> None:
+        """Take some full steps, as one recording where there is a GPU."""
+        if self.device.type != "cuda" or not self.recorded:
+            self._walk(given)
+            return
+        if count not in self._graphs:
+            self._graphs[count] = self._record(given)
+        graph, inputs = self._graphs[count]
+        for mine, theirs in zip(inputs, given, strict=True):
+            mine.copy_(theirs)
+        graph.replay()
+
+    def _walk(self, given: list[Tensor]) -> None:
+        for batch in zip(*(torch.split(tensor, self.recipe.batch) for tensor in given), strict=True):
+            self._step(*batch)
+
+    def _step(self, pictures: Tensor, labels: Tensor, start: Tensor | None = None) -> None:
         fast = self.device.type == "cuda"
+        if fast and pictures.ndim == 4:  # once, rather than in every layer and iteration that wants it so
+            pictures = pictures.contiguous(memory_format=torch.channels_last)
+            start = None if start is None else start.contiguous(memory_format=torch.channels_last)
         with torch.autocast("cuda", torch.bfloat16, enabled=fast, cache_enabled=False):
             if start is not None and self.recipe.adversary is not None:
                 pictures = self._attacked(pictures, labels, start, self.recipe.adversary)
@@ -116,15 +157,20 @@ class Stepper:
         slope = torch.cat([_flatten(part) for part in slopes])
         if self.recipe.clip is not None:
             slope = slope * (self.recipe.clip / (slope.norm() + 1e-6)).clamp(max=1)
+        beta1, rate, correction = self.table.index_select(0, self.place).view(-1).unbind()
+        if self.recipe.stop is not None:
+            rate = rate * self.open
+            self.open.mul_(loss.detach() >= self.recipe.stop)
         if self.recipe.optimiser == "sgd":
-            self.weights.sub_(slope * self.now[1])
-            return torch.stack([loss.detach(), outer.abs().amax(0).amin().to(loss.dtype)])
-        beta1, rate, correction = self.now.unbind()
-        self.first.mul_(beta1).add_(slope * (1 - beta1))
-        self.second.mul_(_BETA2).addcmul_(slope, slope, value=1 - _BETA2)
-        root = self.second.sqrt().mul_(correction).add_(self.recipe.epsilon)
-        self.weights.sub_(self.first / root * rate)
-        return torch.stack([loss.detach(), outer.abs().amax(0).amin().to(loss.dtype)])
+            self.weights.sub_(slope * rate)
+        else:
+            self.first.mul_(beta1).add_(slope * (1 - beta1))
+            self.second.mul_(_BETA2).addcmul_(slope, slope, value=1 - _BETA2)
+            root = self.second.sqrt().mul_(correction).add_(self.recipe.epsilon)
+            self.weights.sub_(self.first / root * rate)
+        report = torch.stack([loss.detach(), outer.abs().amax(0).amin().to(loss.dtype)])
+        self.history.index_copy_(0, self.place, report[None].to(self.history.dtype))
+        self.place.add_(1)
 
     def _attacked(self, pictures: Tensor, labels: Tensor, start: Tensor, eps: float) -> Tensor:
         """What an adversary makes of the pictures; it knows the network as it is used, without dropout."""
@@ -133,20 +179,24 @@ class Stepper:
         self.model.train()
         return worse
 
-    def _record(self, batch: tuple[Tensor, ...]) -> None:
-        """Record one step; everything that the trial steps change is put back."""
-        self._inputs = [tensor.clone() for tensor in batch]
-        state = [self.weights, self.first, self.second, *self.model.buffers()]
+    def _record(self, given: list[Tensor]) -> tuple[torch.cuda.CUDAGraph, list[Tensor]]:
+        """Record some steps; everything that the trial steps change is put back."""
+        inputs = [tensor.clone() for tensor in given]
+        first = [tensor[: self.recipe.batch] for tensor in inputs]
+        state = [self.weights, self.first, self.second, self.history, self.place, self.open]
+        state += self.model.buffers()
         kept = [tensor.clone() for tensor in state]
         here = torch.cuda.current_stream(self.device)
         aside = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         aside.wait_stream(here)
         with torch.cuda.stream(aside):
             for _ in range(_WARM_UP):
-                self._step(*self._inputs)
+                self._step(*first)
         here.wait_stream(aside)
         for tensor, before in zip(state, kept, strict=True):
             tensor.copy_(before)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._report = self._step(*self._inputs)
+        graph = torch.cuda.CUDAGraph()
+        # other threads train meanwhile: only what this one does is recorded, and must be recordable
+        with _RECORDING, torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            self._walk(inputs)
+        return graph, inputs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -63,6 +64,7 @@ Watcher = Callable[[Progress], None]
 Batches = Iterator[tuple[Tensor, Tensor, Streams]]
 _EVALUATED = 200  # scenes in each bucket after every epoch
 _TEST = 400  # scenes in each bucket that decide about another try
+_SHOWN = 20  # steps from one report to the next
 _LIFELESS = 25  # steps in which an output learns nothing, though it is wrong: the network counts as dead
 _WRONG = 1.0  # a loss that no sure and right network has
 _SCRATCH = "trained from scratch"
@@ -231,18 +233,23 @@ class _Job:
             pool = batches.fixed(task, self.chosen, seed, plan.scenes, self.device)
         tries: list[Try] = []
         best: tuple[float, nn.Module, str] | None = None
+        stepper: Stepper | None = None
         for attempt in range(plan.tries):
             model, start = self._begin(attempt, watch)
-            done = self._fit(model, pool, attempt, watch)
+            if stepper is None:
+                stepper = Stepper(model, plan, self._per_epoch(pool) * plan.epochs)
+            else:
+                stepper.restart(model)
+            done = self._fit(stepper, pool, attempt, watch)
             tries.append(done)
             quality = 0.0 if done.train is None or done.test is None else min(done.train, done.test)
             if best is None or quality >= best[0]:
-                best = quality, model, start
+                best = quality, deepcopy(stepper.model), start
             if plan.accept is None or quality >= plan.accept:
                 break
         assert best is not None
         _, model, start = best
-        model = deepcopy(model).eval().half().float()
+        model = model.eval().half().float()
         certificate = None
         if self.groups is None:
             fresh = seeding.key("certify", seed)
@@ -292,20 +299,27 @@ class _Job:
         job = _Job(self.task, name, self.seed, plan, self.groups, self.device, early_stop=True)
         return job.run(watch).model, f"weights of {name}, trained for it"
 
-    def _fit(self, model: nn.Module, pool: batches.Pool | None, attempt: int, watch: Watcher) -> Try:
+    def _per_epoch(self, pool: batches.Pool | None) -> int:
+        """Steps in an epoch."""
+        if pool is not None:
+            return batches.steps_in(pool, self.plan.batch)
+        return max(1, self.plan.scenes * len(self.chosen) // self.plan.batch)
+
+    def _fit(self, stepper: Stepper, pool: batches.Pool | None, attempt: int, watch: Watcher) -> Try:
         """One try, from first weights to last."""
-        plan, task = self.plan, self.task
+        plan, task, model = self.plan, self.task, stepper.model
+        per_epoch = self._per_epoch(pool)
         if pool is None:
-            per_epoch = max(1, plan.scenes * len(self.chosen) // plan.batch)
             steps = per_epoch * plan.epochs
-            source = batches.fresh(task, self.chosen, self.seed, steps, plan.batch, self.device)
+            source = batches.fresh(
+                task, self.chosen, self.seed, steps, plan.batch, self.device, stepper.block
+            )
         else:
-            per_epoch = batches.steps_in(pool, plan.batch)
-            steps = per_epoch * plan.epochs
-            source = batches.repeated(pool, seeding.key(self.seed, attempt), plan.epochs, plan.batch)
-        with _quick(self.device), _seeded(self.device, self.seed, attempt):
+            order = seeding.key(self.seed, attempt)
+            source = batches.repeated(pool, order, plan.epochs, plan.batch, stepper.block)
+        with _quick(self.device), _seeded(self.device, self.seed, attempt, model):
             model.train()
-            epoch, loss, ended = self._steps(model, source, per_epoch, steps, watch)
+            epoch, loss, ended = self._steps(stepper, source, per_epoch, watch)
             model.eval()
         train = test = None
         if plan.accept is not None:
@@ -318,32 +332,34 @@ class _Job:
         return Try(epoch, loss, ended, train, test)
 
     def _steps(
-        self, model: nn.Module, source: Batches, per_epoch: int, steps: int, watch: Watcher
+        self, stepper: Stepper, source: Batches, per_epoch: int, watch: Watcher
     ) -> tuple[int, float, str]:
         """Walk through the batches; gives the last epoch, the last loss and why it ended."""
-        plan = self.plan
-        stepper = Stepper(model, plan, steps)
+        plan, model = self.plan, stepper.model
+        steps = per_epoch * plan.epochs
         worst: float | None = None
-        epoch, lifeless, loss = 1, 0, float("nan")
-        total = torch.zeros((), device=self.device)
-        for step, (pictures, labels, streams) in enumerate(source, 1):
-            epoch = (step - 1) // per_epoch + 1
+        epoch, lifeless, step, seen, loss = 1, 0, 0, 0, float("nan")
+        for pictures, labels, streams in source:
+            epoch = step // per_epoch + 1
             extra = () if plan.adversary is None else (_starts(streams, epoch, pictures),)
-            report = stepper(pictures, labels, *extra)
-            total += report[0]
-            if plan.stop is not None:
-                loss, slope = report.tolist()
+            step += stepper(pictures, labels, *extra)
+            # several steps may have been taken at once
+            whole = step // per_epoch > seen // per_epoch
+            shown = step // _SHOWN > seen // _SHOWN or step == steps
+            if stepper.patient and not whole and not shown:
+                continue
+            reports, seen = stepper.history[seen:step].tolist(), step  # waits for the device
+            for loss, slope in reports:
                 lifeless = lifeless + 1 if slope == 0 and loss > _WRONG else 0
-                if loss < plan.stop:
+                if plan.stop is not None and loss < plan.stop:
                     return epoch, loss, "loss"
-                if lifeless == _LIFELESS:
+                if plan.stop is not None and lifeless == _LIFELESS:
                     return epoch, loss, "dead"
-            if step % 20 == 0 or step == steps:
-                loss = float(report[0])
+            if shown:
                 watch(Progress(epoch, plan.epochs, step, steps, loss, worst))
-            if step % per_epoch == 0:
-                mean = float(total) / per_epoch
-                total.zero_()
+            if whole:
+                last = step // per_epoch * per_epoch
+                mean = float(stepper.history[last - per_epoch : last, 0].double().mean())
                 if plan.stop is not None and mean < plan.stop:
                     return epoch, loss, "loss"
                 if plan.dead is not None and mean > plan.dead:
@@ -363,9 +379,13 @@ def _starts(streams: Streams, epoch: int, pictures: Tensor) -> Tensor:
 
 @contextmanager
 def _quick(device: torch.device) -> Iterator[None]:
-    """Let cuDNN look for its fastest kernels; shapes hardly change during training."""
+    """Let cuDNN look for its fastest kernels; shapes hardly change during training.
+
+    Not beside other threads: it waits for the whole GPU, which spoils their measurements and recordings.
+    """
     before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = before or device.type == "cuda"
+    alone = threading.current_thread() is threading.main_thread()
+    torch.backends.cudnn.benchmark = before or (device.type == "cuda" and alone)
     try:
         yield
     finally:
@@ -373,11 +393,19 @@ def _quick(device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def _seeded(device: torch.device, seed: int, attempt: int) -> Iterator[None]:
+def _seeded(device: torch.device, seed: int, attempt: int, model: nn.Module) -> Iterator[None]:
     """Dropout draws from a generator of its own, which leaves that of the caller as it was."""
+    if not draws(model):  # the generator belongs to all threads: one that needs none leaves it alone
+        yield
+        return
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seeding.key("dropout", seed, attempt) & 0x7FFFFFFFFFFFFFFF)
         yield
+
+
+def draws(model: nn.Module) -> bool:
+    """Whether training takes random numbers of torch's own generator, as dropout does."""
+    return any(isinstance(module, nn.modules.dropout._DropoutNd) for module in model.modules())
 
 
 def _good_enough(model: nn.Module, task: Trainable, worst: float, seed: int, *, whole: bool) -> bool:

@@ -38,7 +38,7 @@ MEASURES = ("r2", "gradient", "dependence", "path")
 
 
 def _there(run: Run) -> bool:
-    return PROTOCOL in set(run.scores["protocol"].astype(str))
+    return PROTOCOL in set(run.scores["protocol"].unique())
 
 
 def means(run: Run, family: str) -> dict[str, pd.DataFrame]:
@@ -96,7 +96,7 @@ def parts(run: Run, families: Sequence[str], album: Any) -> list[dict[str, Any]]
             for method in methods
         ]
         tasks = [task for task, name in run.families.items() if name == family]
-        here = run.scores[run.scores["task"].astype(str).isin(tasks)]
+        here = run.scores[run.scores["task"].isin(tasks)]
         alt = "How the correlation with the truth varies over samples, method by method."
         found.append(
             {

@@ -310,7 +310,7 @@ def hero(
     scene = _hero_scene(run)
     families = run.families
     family = families[scene[0].task] if scene else list(families.values())[-1]
-    protocol = next(name for name in HEADLINES if name in set(run.scores["protocol"].astype(str)))
+    protocol = next(name for name in HEADLINES if name in set(run.scores["protocol"].unique()))
     board = run.leaderboard(protocol, family=family)
     board = board[board["rank"].isna() | (board["rank"] <= _HERO_METHODS)].reset_index(drop=True)
     chance = chance_level(run.scores, [task for task, name in families.items() if name == family])

@@ -163,7 +163,7 @@ def panels(run: Run) -> list[Panel]:
     except (MissingFile, WeightsError):
         return []
     manifest = run.manifest
-    protocol = next(name for name in HEADLINES if name in set(run.scores["protocol"].astype(str)))
+    protocol = next(name for name in HEADLINES if name in set(run.scores["protocol"].unique()))
     firsts = first_samples(cases)
     scores = _scores(run, protocol, firsts)
     methods = method_order(run.scores)

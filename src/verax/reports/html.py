@@ -30,7 +30,7 @@ from verax.reports import (
 from verax.reports.repetition import command
 from verax.reports.verdicts import Boards, disagreements, verdict
 from verax.studies import tiers
-from verax.studies.leaderboards import HEADLINES, PAIRS, SKILLED, SUCCESS, method_order
+from verax.studies.leaderboards import HEADLINES, PAIRS, SKILLED, SUCCESS, method_order, pairs
 from verax.studies.runs import REPORT
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Digest:
     @classmethod
     def of(cls, run: Run) -> Digest:
         """Read a run."""
-        seen = set(run.scores["protocol"].astype(str))
+        seen = set(run.scores["protocol"].unique())
         protocols = [name for name in HEADLINES if name in seen]
         # the other truths have a section of their own
         protocols = [name for name in protocols if ":" not in name] or protocols
@@ -151,14 +151,14 @@ def _boards(digest: Digest, protocol: str, album: figures.Album) -> list[dict[st
 
 def _success(digest: Digest, album: figures.Album) -> list[dict[str, Any]]:
     run, methods = digest.run, digest.methods()
-    present = set(zip(run.scores["task"].astype(str), run.scores["method"].astype(str), strict=True))
+    present = pairs(run.scores, "task", "method")
     parts = []
     for protocol in [name for name in digest.protocols if name in PAIRS]:
         try:
             table = run.success_map(protocol)
         except VeraxError:
             continue  # nothing to avoid in any task
-        tasks = [task for task in run.families if task in set(table["task"].astype(str))]
+        tasks = [task for task in run.families if task in set(table["task"].unique())]
         if not tasks:
             continue
         missing = {(task, method) for task in tasks for method in methods} - present

@@ -9,7 +9,7 @@ import pandas as pd
 
 from verax.metrics import METRICS
 from verax.reports import figures, names, number
-from verax.studies.leaderboards import HEADLINES, SUCCESS
+from verax.studies.leaderboards import HEADLINES, SUCCESS, tasks_of
 
 _PHRASES = {
     "sound": "of its maps' mass lies on what the network uses",
@@ -76,7 +76,7 @@ def disagreements(boards: Boards, scores: pd.DataFrame, families: Mapping[str, s
             found.append(f"On {family} tasks no rank differs by two or more between the protocols.")
     oracle = figures.ceilings(scores, "published")
     for family in dict.fromkeys(families.values()):
-        rows = oracle[oracle["task"].astype(str).map(dict(families)) == family]
+        rows = oracle[oracle["task"].isin(tasks_of(families, family))]
         if rows.empty:
             continue
         low = int((rows["value"] < SUCCESS).sum())

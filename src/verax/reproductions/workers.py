@@ -1,4 +1,4 @@
-"""Work side by side: networks trained in commands of their own, figures drawn in processes."""
+"""Work side by side: networks trained in threads or commands of their own, figures drawn in processes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,36 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+import torch
+
+from verax.errors import VeraxError
+
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-def commands(lines: Sequence[Sequence[str]], workers: int, store: Path) -> Iterator[str]:
-    """Run ``verax ...`` commands, a few at a time; gives the last words of each that is done.
+def threads(jobs: Sequence[Callable[[], object]], workers: int, device: torch.device) -> Iterator[bool]:
+    """Run jobs on one GPU, each on a stream of its own; says of each whether it came to an end.
 
-    Training a small network leaves most of a GPU idle, so that several train in hardly more time than one.
+    A small network leaves most of a GPU idle: the kernels of several run beside each other, which those of
+    several processes never do.
     """
+
+    def one(job: Callable[[], object]) -> bool:
+        with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
+            try:
+                job()
+            except (RuntimeError, VeraxError):
+                return False
+            torch.cuda.current_stream(device).synchronize()
+        return True
+
+    with ThreadPoolExecutor(workers) as pool:
+        yield from pool.map(one, jobs)
+
+
+def commands(lines: Sequence[Sequence[str]], workers: int, store: Path) -> Iterator[str]:
+    """Run ``verax ...`` commands, a few at a time; gives the last words of each that is done."""
     env = {**os.environ, "VERAX_STORE": str(store)}
 
     def one(line: Sequence[str]) -> str:
@@ -37,8 +58,6 @@ def commands(lines: Sequence[Sequence[str]], workers: int, store: Path) -> Itera
 
 def _prepare(module: str) -> None:
     """Imports take seconds; a worker does them while there is nothing else to do."""
-    import torch
-
     torch.set_num_threads(1)  # the workers share the cores
     importlib.import_module(module)
 

@@ -9,7 +9,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from verax.metrics import METRICS
-from verax.studies.leaderboards import ALL, HEADLINES, UNRANKED, complete, method_order, select
+from verax.studies.leaderboards import ALL, HEADLINES, UNRANKED, complete, method_order, select, tasks_of
 from verax.studies.statistics import Buckets, Floats, bucket_means, interval
 
 _SAMPLE = ["task", "network", "seed", "sample"]
@@ -45,13 +45,13 @@ def agreement(
         only one side, or fewer than three methods.
     """
     columns = ["metric", "truth", "correlation", "low", "high", "methods"]
-    seen = set(scores["protocol"].astype(str))
+    seen = set(scores["protocol"].unique())
     protocol = next((name for name in ("sound", "published", "exact") if name in seen), None)
     if protocol is None or "faithfulness" not in seen:
         return pd.DataFrame(columns=columns)
-    here = scores[~scores["method"].astype(str).isin(UNRANKED)]
+    here = scores[~scores["method"].isin(UNRANKED)]
     if family != ALL:
-        here = here[here["task"].astype(str).map(dict(families)) == family]
+        here = here[here["task"].isin(tasks_of(families, family))]
     truth = select(here, protocol, HEADLINES[protocol])
     listed = method_order(truth)
     right = complete(bucket_means(truth, listed, seed=seed))

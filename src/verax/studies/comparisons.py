@@ -17,7 +17,7 @@ from scipy import stats
 
 from verax.errors import InvalidInput
 from verax.metrics import METRICS
-from verax.studies.leaderboards import ALL, HEADLINES, UNRANKED, complete, method_order, select
+from verax.studies.leaderboards import ALL, HEADLINES, UNRANKED, complete, method_order, select, tasks_of
 from verax.studies.statistics import LEVEL, Buckets, Floats, bucket_means, interval
 
 
@@ -60,9 +60,9 @@ def _blocks(
     scores: pd.DataFrame, families: Mapping[str, str], protocol: str, metric: str, family: str, seed: int
 ) -> tuple[Buckets, float]:
     """Bucket means of the ranked methods and the sign that makes more better."""
-    here = scores[~scores["method"].astype(str).isin(UNRANKED)]
+    here = scores[~scores["method"].isin(UNRANKED)]
     if family != ALL:
-        here = here[here["task"].astype(str).map(dict(families)) == family]
+        here = here[here["task"].isin(tasks_of(families, family))]
     chosen = select(here, protocol, metric)
     sign = 1.0 if METRICS.get(metric).higher_is_better else -1.0
     return complete(bucket_means(chosen, method_order(chosen), seed=seed)), sign

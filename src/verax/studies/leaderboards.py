@@ -52,9 +52,9 @@ def select(scores: pd.DataFrame, protocol: str, metric: str) -> pd.DataFrame:
     """The rows of one metric under one protocol."""
     found = scores[(scores["protocol"] == protocol) & (scores["metric"] == metric)]
     if found.empty:
-        known = sorted(scores.loc[scores["protocol"] == protocol, "metric"].astype(str).unique())
+        known = sorted(scores.loc[scores["protocol"] == protocol, "metric"].unique())
         if not known:
-            have = sorted(scores["protocol"].astype(str).unique())
+            have = sorted(scores["protocol"].unique())
             raise UnknownName(f"This run has no protocol {protocol!r}{suggestion(protocol, have)}")
         if metric in METRICS and METRICS.get(metric).protocol not in (protocol, protocol.partition(":")[0]):
             other = METRICS.get(metric).protocol
@@ -65,9 +65,19 @@ def select(scores: pd.DataFrame, protocol: str, metric: str) -> pd.DataFrame:
     return found
 
 
+def tasks_of(families: Mapping[str, str], family: str) -> list[str]:
+    """The tasks of a family."""
+    return [task for task, name in families.items() if name == family]
+
+
+def pairs(scores: pd.DataFrame, first: str, second: str) -> set[tuple[str, str]]:
+    """Which values of two columns occur together."""
+    return {(str(a), str(b)) for a, b in scores[[first, second]].drop_duplicates().to_numpy()}
+
+
 def method_order(scores: pd.DataFrame) -> tuple[str, ...]:
     """The methods of a run in the order in which they first occur."""
-    return tuple(str(name) for name in pd.unique(scores["method"].astype(str)))
+    return tuple(str(name) for name in scores["method"].unique())
 
 
 @dataclass(frozen=True)
@@ -158,7 +168,7 @@ def leaderboard(
             raise InvalidParameter(
                 f"This run has no family of tasks {family!r}{suggestion(family, [*known, ALL])}"
             )
-        chosen = chosen[chosen["task"].astype(str).map(dict(families)) == family]
+        chosen = chosen[chosen["task"].isin(tasks_of(families, family))]
     higher = METRICS.get(metric).higher_is_better
     listed = method_order(chosen)
     buckets = complete(bucket_means(chosen, listed, seed=seed))

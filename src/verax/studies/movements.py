@@ -12,7 +12,7 @@ from scipy.stats import rankdata
 
 from verax.metrics import METRICS
 from verax.studies.agreements import spearman
-from verax.studies.leaderboards import ALL, UNRANKED, complete, method_order, select
+from verax.studies.leaderboards import ALL, UNRANKED, complete, method_order, pairs, select, tasks_of
 from verax.studies.statistics import Floats, bucket_means, interval
 
 VIEWS = {
@@ -47,10 +47,10 @@ class _View:
 
 
 def _views(scores: pd.DataFrame, families: Mapping[str, str], family: str, seed: int) -> dict[str, _View]:
-    here = scores[~scores["method"].astype(str).isin(UNRANKED)]
+    here = scores[~scores["method"].isin(UNRANKED)]
     if family != ALL:
-        here = here[here["task"].astype(str).map(dict(families)) == family]
-    known = set(zip(here["protocol"].astype(str), here["metric"].astype(str), strict=True))
+        here = here[here["task"].isin(tasks_of(families, family))]
+    known = pairs(here, "protocol", "metric")
     found = {}
     for name, (protocol, metric) in VIEWS.items():
         if (protocol, metric) in known:

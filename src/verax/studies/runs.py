@@ -82,13 +82,13 @@ class Run:
         }
         # cached properties: what is put here is what they give
         part.__dict__["manifest"] = {**self.manifest, **entries}
-        part.__dict__["scores"] = self.scores[self.scores["network"].astype(str).isin(chosen)]
+        part.__dict__["scores"] = self.scores[self.scores["network"].isin(chosen)]
         return part
 
     @property
     def main(self) -> str:
         """The protocol that leads: the first of `leaderboards.HEADLINES` that the run has."""
-        seen = set(self.scores["protocol"].astype(str))
+        seen = set(self.scores["protocol"].unique())
         return next(name for name in leaderboards.HEADLINES if name in seen)
 
     def leaderboard(

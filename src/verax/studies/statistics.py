@@ -8,6 +8,7 @@ Field and Welsh, JRSS B 2007, for resampling clusters.)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -81,8 +82,8 @@ def bucket_means(
 
         So two metrics of the same samples are resampled alike, and their comparison is paired.
         """
-        generator = np.random.default_rng(seeding.key("bootstrap", seed, *labels) & 0xFFFFFFFFFFFFFFFF)
-        return np.asarray(generator.multinomial(n, np.full(n, 1 / n), size=replicates) / n)
+        found: Floats = _drawn(n, replicates, seeding.key("bootstrap", seed, *labels)) / n
+        return found
 
     bounds = _bounds(scores)
     rows, points, draws, counts = [], [], [], []
@@ -132,9 +133,16 @@ def bucket_means(
     )
 
 
+@lru_cache(maxsize=8)
+def _drawn(n: int, replicates: int, key: int) -> NDArray[np.uint32]:
+    """How often each of `n` things is drawn in `n` draws, ``(R, n)``; all metrics of some samples share it."""
+    generator = np.random.default_rng(key & 0xFFFFFFFFFFFFFFFF)
+    return generator.multinomial(n, np.full(n, 1 / n), size=replicates).astype(np.uint32)
+
+
 def _bounds(scores: pd.DataFrame) -> tuple[float, float]:
     """What the scores of a metric can be; anything where the table does not name one that is known."""
-    names = scores["metric"].astype(str).unique() if "metric" in scores else []
+    names = scores["metric"].unique() if "metric" in scores else []
     if len(names) != 1 or names[0] not in METRICS:
         return -np.inf, np.inf
     low, high = METRICS.get(names[0]).bounds

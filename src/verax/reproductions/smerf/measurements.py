@@ -86,7 +86,7 @@ class Measurements:
         for role in networks or {}:
             if role not in NETWORKS:
                 raise InvalidParameter(f"There is no role {role!r} for a network{suggestion(role, NETWORKS)}")
-        if "published" not in set(scores["protocol"].astype(str)):
+        if "published" not in set(scores["protocol"].unique()):
             raise InvalidInput("The paper's claims need scores under the published protocol.")
         self.scores = {BLACK: _published(scores)} | {
             name: _published(table) for name, table in (backgrounds or {}).items()

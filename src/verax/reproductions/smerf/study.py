@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor
 from verax import devices, methods, progress
 from verax.errors import InvalidInput, InvalidParameter
 from verax.files import store_folder
-from verax.networks import library, training
+from verax.networks import NETWORKS, library, names, training
 from verax.networks.certificates import wilson
 from verax.networks.inference import predictions
 from verax.protocols import published
@@ -141,17 +142,39 @@ def train_missing(options: Options) -> int:
 
 
 def _train_side_by_side(options: Options, todo: Sequence[tuple[TextBox, str, int]]) -> None:
-    """Train in commands of their own; one that fails is left to be tried again where its error is seen."""
-    where = str(store_folder(options.store) / "networks")
-    shared = ["--device", options.device, "--renderer", options.renderer, "--out", where]
+    """Train in threads; one that fails is left to be tried again where its error is seen.
+
+    Networks that draw random numbers while they learn train in commands of their own: threads would share
+    a generator.
+    """
+    where = store_folder(options.store) / "networks"
+    device = devices.resolve(options.device)
+    shared = ["--device", options.device, "--renderer", options.renderer, "--out", str(where)]
     lines = [
         ["train", t.name, "--network", n, "--seed", str(s), "--background", t.background.spec, *shared]
         for t, n, s in todo
+        if _draws(t, n)
     ]
+
+    def job(task: TextBox, network: str, seed: int) -> Callable[[], object]:
+        return lambda: library.save(
+            training.train(task, network, seed=seed, device=device, quiet=True, watch=lambda state: None),
+            where,
+        )
+
+    jobs = [job(*entry) for entry in todo if not _draws(*entry[:2])]
     with progress.bar(hidden=options.quiet) as bar:
-        row = bar.add_task("training", total=len(lines))
-        for _ in workers.commands(lines, options.workers, store_folder(options.store)):
+        row = bar.add_task("training", total=len(todo))
+        for _ in itertools.chain(
+            workers.threads(jobs, options.workers, device),
+            workers.commands(lines, options.workers, store_folder(options.store)),
+        ):
             bar.advance(row)
+
+
+def _draws(task: TextBox, network: str) -> bool:
+    with torch.device("meta"):
+        return training.draws(NETWORKS.get(names.parse(network).on(task).architecture)(task.classes))
 
 
 def run_study(options: Options, network: str, background: str, folder: Path, sound: bool = False) -> Run:
