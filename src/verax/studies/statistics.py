@@ -135,7 +135,7 @@ def bucket_means(
 
 @lru_cache(maxsize=8)
 def _drawn(n: int, replicates: int, key: int) -> NDArray[np.uint32]:
-    """How often each of `n` things is drawn in `n` draws, ``(R, n)``; all metrics of some samples share it."""
+    """How often each of `n` things is drawn in `n` draws, ``(R, n)``; shared by metrics of a sample."""
     generator = np.random.default_rng(key & 0xFFFFFFFFFFFFFFFF)
     return generator.multinomial(n, np.full(n, 1 / n), size=replicates).astype(np.uint32)
 
