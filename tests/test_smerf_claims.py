@@ -82,6 +82,11 @@ def test_a_threshold_needs_the_whole_interval(values, side, verdict, uncertain):
     assert finding.low <= finding.value <= finding.high
 
 
+def test_what_is_undefined_is_not_decided():
+    with pytest.raises(base.NotTestable, match="not defined"):
+        base.threshold(np.array([np.nan, 1.0, 1.0]), "above", 0.5, "It")
+
+
 @pytest.mark.parametrize(
     ("share", "least", "verdict", "uncertain"),
     [
@@ -221,6 +226,14 @@ def test_accuracy_on_photographs_is_that_of_whole_settings(mean, verdict, uncert
 def test_accuracy_on_photographs_needs_all_settings_of_the_plain_network():
     for rows in (on_photographs()[1:], on_photographs(network="vit"), CERTIFICATES):
         assert decide("real-accuracy", measured(certificates=rows)).verdict == base.UNTESTABLE
+
+
+@pytest.mark.parametrize(("complicated", "verdict"), [(0.8, base.HOLDS), (1.2, base.FAILS)])
+def test_noise_has_to_lower_both_families(complicated, verdict):
+    black = made_up(samples=3, spread=0.001, metrics=("pafl",), level=lambda *_: 0.3)
+    factor = np.where(black["task"].str.contains("complex"), complicated, 0.8)
+    run = measured(black, backgrounds={"noise": black.assign(value=black["value"] * factor)})
+    assert decide("noise-lower", run).verdict == verdict
 
 
 def test_one_image_a_bucket_settles_nothing():

@@ -85,7 +85,7 @@ def d_shap(measured: Measurements) -> Finding:
     more = f"D-SHAP minus Random: VGG16 {between(gaps[0])}, AlexNet {between(gaps[1])}. "
     more += "The published numbers are the same for both networks and equal Random's."
     flags = np.stack(gaps, 1) < 0.02
-    return count(flags, ("vgg16", "alexnet"), "PAFL within 0.02 of Random in simple settings", more=more)
+    return count(flags, ("vgg16", "alexnet"), "PAFL at most 0.02 above Random in simple settings", more=more)
 
 
 def _robust_gain(measured: Measurements, metric: str) -> Finding:
@@ -125,20 +125,26 @@ def robust_drop_pafl(measured: Measurements) -> Finding:
 # -- backgrounds -------------------------------------------------------------------------------------------
 
 
-def _lower(measured: Measurements, background: str, family: str) -> Finding:
-    pair = [
-        measured.draws("pafl", FIFTEEN, family=family, background=b).min(1) for b in ("black", background)
-    ]
-    middle = [between(np.median(draws, axis=1)) for draws in pair]
-    more = f"Median over methods: {middle[0]} on black, {middle[1]} on {background}."
-    return count(pair[1] < pair[0], FIFTEEN, f"Worst bucket lower on {background}", more=more)
+def _lower(measured: Measurements, background: str, families: tuple[str, ...]) -> Finding:
+    flags, words = [], []
+    for family in families:
+        pair = [
+            measured.draws("pafl", FIFTEEN, family=family, background=b).min(1) for b in ("black", background)
+        ]
+        middle = [between(np.median(draws, axis=1)) for draws in pair]
+        words.append(f"{family} {middle[0]} on black, {middle[1]} on {background}")
+        flags.append(pair[1] < pair[0])
+    more = f"Median over methods: {'; '.join(words)}."
+    lower = np.asarray(np.logical_and.reduce(flags))
+    where = " in both families" if len(families) > 1 else ""
+    return count(lower, FIFTEEN, f"Worst bucket lower on {background}{where}", more=more)
 
 
 @backgrounds.claim(
     "real-lower", "Section 4.4, Figure 12", "In simple settings photographs lower the worst PAFL."
 )
 def real_lower(measured: Measurements) -> Finding:
-    return _lower(measured, "real", "simple")
+    return _lower(measured, "real", ("simple",))
 
 
 @backgrounds.claim(
@@ -147,7 +153,7 @@ def real_lower(measured: Measurements) -> Finding:
     "So they do in complex settings (the paper compares three settings on black with five on photographs).",
 )
 def real_lower_complex(measured: Measurements) -> Finding:
-    return _lower(measured, "real", "complex")
+    return _lower(measured, "real", ("complex",))
 
 
 @backgrounds.claim(
@@ -178,9 +184,13 @@ def upper_bound(measured: Measurements) -> Finding:
     return count(flags[0] & flags[1], FIFTEEN, "Mean PAFL higher on black in both families")
 
 
-@backgrounds.claim("noise-lower", "Appendix B.8, Figure 30b", "Noise lowers the worst PAFL throughout.")
+@backgrounds.claim(
+    "noise-lower",
+    "Appendix B.8, Figure 30b",
+    "Noise lowers the worst PAFL throughout, in simple settings and in complex ones.",
+)
 def noise_lower(measured: Measurements) -> Finding:
-    return _lower(measured, "noise", "simple")
+    return _lower(measured, "noise", ("simple", "complex"))
 
 
 @backgrounds.claim("noise-drop", "Appendix B.8", "On noise PAFL drops from simple to complex settings.")
