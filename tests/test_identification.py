@@ -7,7 +7,8 @@ import torch
 import verax
 from verax.errors import InvalidParameter
 from verax.metrics import contrast
-from verax.studies.identification import identify, shared_groups
+from verax.studies import identification
+from verax.studies.identification import Lineup, identify, shared_groups
 from verax.tasks.textbox.settings import SETTINGS
 
 SEVEN = [f"textbox/{name}" for name in SETTINGS]
@@ -61,6 +62,30 @@ def test_the_oracle_changes_where_and_only_where_reasonings_differ(found):
     # between box1 and text, all of the oracle's change lies on the two of them
     pair = pairs.set_index(["first", "second"]).loc[("textbox/complex-cr1", "textbox/complex-cr3")]
     assert pair["where"] > 0.5
+
+
+def test_pictures_without_a_focus_do_not_say_that_maps_move():
+    """Two reasonings that both use nothing there agree on nothing that a map could show."""
+    lineup = Lineup(tuple(verax.task(f"textbox/{name}") for name in ("simple-fr", "complex-cr3")), 2, 0)
+
+    def explain(place, cases):
+        maps = cases.truth.focus.double()
+        maps[~cases.truth.focus.flatten(1).any(1), place, place] = 1.0  # a dot, elsewhere for each network
+        return maps
+
+    same = (lineup.focus[0] == lineup.focus[1]).all(1)
+    assert (same & ~lineup.focus[0].any(1)).any()
+    assert (same & lineup.focus[0].any(1)).any()
+    assert lineup.read("dots", explain).accuracy["moved"][0] == 0
+
+
+def test_intervals_of_few_pictures_are_widened():
+    """Redrawing two pictures gives their mean or one of them; too narrow by the square root of two."""
+    found = identification._resampled(np.array([0.4, 0.6]), np.zeros(2), 0)
+    assert found == pytest.approx((0.5, 0.5 - 0.1 * 2**0.5, 0.5 + 0.1 * 2**0.5))
+    one = identification._resampled(np.array([0.4]), np.zeros(1), 0)
+    assert one[0] == 0.4
+    assert np.isnan(one[1:]).all()
 
 
 def test_misfit_knows_both_ways_to_show_a_set():

@@ -21,11 +21,16 @@ CERTIFICATES = [
         "task": f"textbox/{task}",
         "network": "cnn@published",
         "worst_accuracy": 1.0,
+        "mean_accuracy": 1.0,
         "worst_follow": 0.99,
         "samples": 500 * len(row),
     }
     for task, row in paper.table3().items()
 ]
+
+
+def on_photographs(**values):
+    return [{**row, **values, "background": "real"} for row in CERTIFICATES]
 
 
 def measured(scores=None, **options):
@@ -50,7 +55,7 @@ def full():
     return measured(
         pd.concat([black, *others], ignore_index=True),
         backgrounds={"noise": darker, "real": darker.assign(value=darker["value"] * 0.8)},
-        certificates=[*CERTIFICATES, {**CERTIFICATES[0], "background": "real"}],
+        certificates=[*CERTIFICATES, *on_photographs()],
         identifiability={"IG": (0.2, 0.17, 0.23, 1 / 7)},
     )
 
@@ -75,6 +80,11 @@ def test_a_threshold_needs_the_whole_interval(values, side, verdict, uncertain):
     finding = base.threshold(draws, side, 0.5, "It")
     assert (finding.verdict, finding.uncertain) == (verdict, uncertain)
     assert finding.low <= finding.value <= finding.high
+
+
+def test_what_is_undefined_is_not_decided():
+    with pytest.raises(base.NotTestable, match="not defined"):
+        base.threshold(np.array([np.nan, 1.0, 1.0]), "above", 0.5, "It")
 
 
 @pytest.mark.parametrize(
@@ -199,6 +209,40 @@ def test_accuracy_needs_enough_scenes():
     finding = decide("table3-near-perfect", measured(certificates=few))
     assert finding.verdict == base.FAILS
     assert finding.uncertain
+
+
+@pytest.mark.parametrize(
+    ("mean", "verdict", "uncertain"),
+    [(0.97, base.HOLDS, False), (0.929, base.FAILS, True), (0.8, base.FAILS, False)],
+)
+def test_accuracy_on_photographs_is_that_of_whole_settings(mean, verdict, uncertain):
+    """The paper prints one number for each setting; a bad bucket alone is no contradiction."""
+    rows = on_photographs(worst_accuracy=0.7, mean_accuracy=mean)
+    finding = decide("real-accuracy", measured(certificates=rows))
+    assert (finding.verdict, finding.uncertain) == (verdict, uncertain)
+    assert finding.low < finding.value < finding.high
+
+
+def test_accuracy_on_photographs_needs_all_settings_of_the_plain_network():
+    for rows in (on_photographs()[1:], on_photographs(network="vit"), CERTIFICATES):
+        assert decide("real-accuracy", measured(certificates=rows)).verdict == base.UNTESTABLE
+
+
+@pytest.mark.parametrize(("complicated", "verdict"), [(0.8, base.HOLDS), (1.2, base.FAILS)])
+def test_noise_has_to_lower_both_families(complicated, verdict):
+    black = made_up(samples=3, spread=0.001, metrics=("pafl",), level=lambda *_: 0.3)
+    factor = np.where(black["task"].str.contains("complex"), complicated, 0.8)
+    run = measured(black, backgrounds={"noise": black.assign(value=black["value"] * factor)})
+    assert decide("noise-lower", run).verdict == verdict
+
+
+def test_one_image_a_bucket_settles_nothing():
+    """There are no replicates then, and comparing NaN would look like a clear answer."""
+    run = measured(made_up(samples=1, spread=0, level=lambda *_: 0.7))
+    for name in ("simple-dl-r", "success-implies-focus", "simple-failures-rare", "iou-agrees-simple"):
+        finding = decide(name, run)
+        assert finding.verdict == base.UNTESTABLE, name
+        assert "One image" in finding.measured
 
 
 # --- toys --------------------------------------------------------------------------------------------------

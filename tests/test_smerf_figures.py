@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from verax.errors import InvalidParameter
 from verax.metrics import published
 from verax.metrics.scoring import metric_names
 from verax.reports import png, svg
-from verax.reproductions.smerf import paper_methods, study
+from verax.reproductions.smerf import paper_methods, reproduction, study
 from verax.reproductions.smerf.evidence import Evidence, Series, View, kind, role
 from verax.reproductions.smerf.figures import summaries, tables, toys
 from verax.reproductions.smerf.figures.catalogue import CATALOGUE
@@ -223,11 +224,37 @@ def test_the_command_from_end_to_end(tmp_path):
     assert "name the right reasoning" in claims["identifiability-measured"]["measured"]
 
 
+def test_of_two_backgrounds_of_a_kind_claims_and_figures_take_the_first(evidence, tmp_path, monkeypatch):
+    base = evidence.series[0]
+    grounds = [replace(base, background=name) for name in ("black", "folder:photos", "texture")]
+    grounds = [replace(s, scores=s.scores.assign(place=s.background)) for s in grounds]
+    runs = [
+        SimpleNamespace(
+            manifest={"study": {"background": s.background}, "certificates": [{"task": s.background}]},
+            identification=lambda: None,
+        )
+        for s in grounds
+    ]
+    given = {}
+    monkeypatch.setattr(
+        reproduction.page, "write", lambda out, scores, **options: given.update(options) or {}
+    )
+    gathered = study.Gathered(Evidence(tuple(grounds)), runs)
+    reproduction.claims_page(gathered, study.Options(), tmp_path)
+    assert set(given["backgrounds"]["real"]["place"]) == {"folder:photos"}
+    assert gathered.evidence.find("plain", "real").background == "folder:photos"
+    assert [row["task"] for row in given["certificates"]] == ["black", "folder:photos"]
+
+
 def test_wrong_words_get_one_sentence(tmp_path):
     for words, sentence in (
         (["smurf"], "did you mean 'smerf'"),
         (["smerf", "--networks", "cnn5", "--out", str(tmp_path / "new")], "cnn5"),
         (["smerf", "--seeds", "x"], "whole numbers"),
+        (["smerf", "--seeds", "-1"], "whole numbers from 0, not -1"),
+        (["smerf", "--seeds", "1,1"], "seeds has 1 twice"),
+        (["smerf", "--networks", "cnn4,cnn4"], "networks has 'cnn4' twice"),
+        (["smerf", "--backgrounds", "black,black"], "backgrounds has 'black' twice"),
     ):
         result = CliRunner().invoke(app, ["reproduce", *words])
         assert sentence in str(result.exception)

@@ -198,6 +198,12 @@ def test_bad_backgrounds(spec, error):
         backgrounds.background(spec)
 
 
+def test_photos_of_16_bits_are_as_light_as_they_look(tmp_path):
+    Image.fromarray(np.full((70, 90), 100 * 257, dtype=np.uint16)).save(tmp_path / "grey.png")
+    inputs = verax.task("textbox/simple-fr", background=f"folder:{tmp_path}").cases(group=1, n=1).inputs
+    assert torch.allclose(inputs, torch.tensor(0.7 * 100 / 255))
+
+
 def test_bad_photos(tmp_path):
     with pytest.raises(MissingFile, match="holds no images"):
         backgrounds.background(f"folder:{tmp_path}")

@@ -12,7 +12,7 @@ import verax
 from verax import Kind, Look, Reasoning, TextBox, World
 from verax.cli.main import app
 from verax.errors import InvalidParameter
-from verax.networks import library
+from verax.networks import library, templates
 from verax.networks.templates import detectors
 from verax.networks.wired import terms, wire
 from verax.tasks.textbox import TEXTBOX
@@ -236,3 +236,17 @@ def test_what_cannot_be_wired_is_refused_in_one_sentence():
         wire(Reasoning.parse("left -> 1; otherwise -> 0", twins))
     with pytest.raises(InvalidParameter, match="not trained"):
         verax.train(verax.task("textbox/simple-fr"), "wired", quiet=True)
+
+
+def test_where_placements_are_too_many_the_rival_is_too_high_rather_than_too_low(monkeypatch):
+    searched = [detector.rival for detector in templates.detectors(TEXTBOX)]
+    found = templates._candidates
+    kinds = [
+        [found(templates.kernel(look), k, s if k is kind else None) for k in TEXTBOX.kinds]
+        for kind in TEXTBOX.kinds
+        for s, look in kind.looks.items()
+    ]
+    monkeypatch.setattr(templates, "_MOST", 0)
+    careful = [templates._rival(listed) for listed in kinds]
+    assert careful == [pytest.approx(sum(kind.most for kind in listed)) for listed in kinds]
+    assert all(bound >= exact for bound, exact in zip(careful, searched, strict=True))

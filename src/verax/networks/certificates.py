@@ -92,6 +92,7 @@ class Certificate:
             "task": self.task,
             "passed": self.passed,
             "worst_accuracy": self.worst_accuracy,
+            "mean_accuracy": float(self.accuracy["right"].sum() / self.accuracy["n"].sum()),
             "worst_follow": self.worst_follow,
             "mean_follow": float(self.interventions["followed"].sum() / self.interventions["n"].sum()),
             "samples": int(self.accuracy["n"].sum()),

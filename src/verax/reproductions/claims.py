@@ -165,6 +165,8 @@ def threshold(
         what: the quantity in words.
         more: further facts for the reader.
     """
+    if math.isnan(draws[0]):
+        raise NotTestable(f"{what} is not defined in this run.")
     low, high = limits(draws)
     inner, outer = (low, high) if side == "above" else (-high, -low)
     edge = limit if side == "above" else -limit

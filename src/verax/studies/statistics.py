@@ -93,6 +93,7 @@ def bucket_means(
         for group in sorted(of_task["group"].unique()):
             total = np.zeros((replicates, len(methods)))
             weight = np.zeros((replicates, len(methods)))
+            evenly, number = np.zeros_like(total), np.zeros_like(total)
             means, count = [], np.zeros(len(methods), dtype=np.int64)
             for position, (_, of_run) in enumerate(runs):
                 chosen = of_run[of_run["group"] == group]
@@ -117,9 +118,14 @@ def bucket_means(
                 usable = share > 0
                 total += run_weights[:, position, None] * np.where(usable, mean, 0.0)
                 weight += run_weights[:, position, None] * usable
+                evenly += np.where(usable, mean, 0.0)
+                number += usable
                 count += known.sum(0)
             with np.errstate(invalid="ignore", divide="ignore"):
-                draws.append(total / weight)
+                middle = evenly / number
+                # the same for runs; of one alone nothing is known about others
+                wider = np.sqrt(number / np.maximum(number - 1, 1))
+                draws.append(np.clip(middle + (total / weight - middle) * wider, *bounds))
                 points.append(_mean(np.array(means)))
             counts.append(count)
             rows.append((task, int(group)))

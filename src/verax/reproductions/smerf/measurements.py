@@ -172,6 +172,9 @@ class Measurements:
         if undefined == "zero" and not known.all():
             lost = methods[int(np.flatnonzero(~known.all(0))[0])]
             raise NotTestable(f"{lost} has no {metric.upper()} in some bucket of this run.")
+        if undefined == "zero" and not np.isfinite(found).all():
+            # replicates that are NaN would compare as false, and settle claims either way
+            raise NotTestable("One image in each bucket says nothing about others: a claim needs two.")
         return found
 
     def buckets(

@@ -98,14 +98,17 @@ def claims_page(gathered: Gathered, options: Options, out: Path) -> list[str]:
     black = [_named(one.scores) for one in series if kind(one.background) == "black"]
     if not black:
         return []
-    others = {kind(s.background): _named(s.scores) for s in series if kind(s.background) != "black"}
+    found = {kind(s.background): s for s in reversed(series)}  # of one kind the first counts, as in figures
+    others = {word: _named(s.scores) for word, s in found.items() if word != "black"}
     certificates = [
         certificate | ({} if word == "black" else {"background": word})
         for run in gathered.runs
-        for word in [kind(run.manifest["study"]["background"])]
+        for given in [run.manifest["study"]["background"]]
+        for word in [kind(given)]
+        if given == found[word].background
         for certificate in run.manifest.get("certificates", [])
     ]
-    found = page.write(
+    files = page.write(
         out,
         pd.concat(black, ignore_index=True),
         backgrounds=others,
@@ -113,7 +116,7 @@ def claims_page(gathered: Gathered, options: Options, out: Path) -> list[str]:
         identifiability=identifiability(gathered),
         renderer=options.renderer,
     )
-    return [str(name) for name in found]
+    return [str(name) for name in files]
 
 
 def identifiability(gathered: Gathered) -> dict[str, tuple[float, float, float, float]]:

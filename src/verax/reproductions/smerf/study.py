@@ -83,8 +83,15 @@ class Options:
     def __post_init__(self) -> None:
         if not self.networks or not self.backgrounds or not self.seeds:
             raise InvalidParameter("A reproduction needs at least one network, one background and one seed.")
+        for noun in ("networks", "backgrounds", "seeds"):
+            entries = list(getattr(self, noun))
+            for entry in entries:
+                if entries.count(entry) > 1:
+                    raise InvalidParameter(f"{noun} has {entry!r} twice.")
+        if min(self.seeds) < 0:
+            raise InvalidParameter(f"Seeds are whole numbers from 0, not {min(self.seeds)}.")
         counts = ("samples", "references", "deep_references", "sound_references", "tested", "workers")
-        limits = {**dict.fromkeys(counts, 1), "sound_samples": 0}
+        limits = {**dict.fromkeys(counts, 1), "sound_samples": 0, "certify": 0}
         for name, low in limits.items():
             if getattr(self, name) < low:
                 raise InvalidParameter(f"{name} must be at least {low}, not {getattr(self, name)}.")

@@ -121,7 +121,9 @@ class Folder:
     def _read(self, file: Path, canvas: tuple[int, int]) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
         try:
             with Image.open(file) as image:
-                small = image.convert("RGB").resize((canvas[1], canvas[0]), Image.Resampling.BICUBIC)
+                small = (
+                    _eight_bits(image).convert("RGB").resize((canvas[1], canvas[0]), Image.Resampling.BICUBIC)
+                )
         except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError) as error:
             raise MissingFile(f"The background {str(file)!r} is not a readable image.") from error
         pixels = np.asarray(small, dtype=np.float32) / 255
@@ -131,6 +133,13 @@ class Folder:
         """One photograph for each stream."""
         pictures = _cached(self, canvas).to(streams.ids.device)
         return pictures[streams.integers("background", len(pictures))]
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """A picture of 16 bits in 8; converting it as it is would turn all but the darkest pixels white."""
+    if not image.mode.startswith("I"):
+        return image
+    return Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8))
 
 
 _CACHE: dict[object, Tensor] = {}

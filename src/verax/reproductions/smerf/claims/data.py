@@ -78,21 +78,29 @@ def more_parameters(measured: Measurements) -> Finding:
     )
 
 
-def _certificates(measured: Measurements, tasks: tuple[str, ...]) -> list[dict[str, float]]:
+def certificates(
+    measured: Measurements, tasks: tuple[str, ...], background: str | None = None
+) -> list[dict[str, float]]:
+    """Those of the plain network, of which every setting has one; on black where no background is named."""
     names = measured.networks.get(PLAIN, {})
     families = {task: family for family, members in paper.families().items() for task in members}
     found = []
     for row in measured.certificates:
         task = str(row["task"]).rpartition("/")[2]
-        if task in tasks and row["network"] == names.get(families[task]) and not row.get("background"):
+        if (
+            task in tasks
+            and row["network"] == names.get(families[task])
+            and row.get("background") == background
+        ):
             found.append(dict(row))
     if {str(row["task"]).rpartition("/")[2] for row in found} != set(tasks):
-        raise NotTestable("The run has no certificates of the plain network.")
+        where = "" if background is None else f" on the {background} background"
+        raise NotTestable(f"The run has no certificates of the plain network{where} for all settings.")
     return found
 
 
 def _accuracy(measured: Measurements, tasks: tuple[str, ...], limit: float) -> Finding:
-    rows = _certificates(measured, tasks)
+    rows = certificates(measured, tasks)
     worst = min(rows, key=lambda row: row["worst_accuracy"])
     task = str(worst["task"]).rpartition("/")[2]
     n = worst["samples"] / len(paper.table3()[task])
@@ -126,7 +134,7 @@ def perfect(measured: Measurements) -> Finding:
     "Accuracy in buckets that differ in one object shows that the network follows the intended reasoning.",
 )
 def verified(measured: Measurements) -> Finding:
-    rows = _certificates(measured, paper.settings())
+    rows = certificates(measured, paper.settings())
     worst = min(rows, key=lambda row: row["worst_follow"])
     bad = [row for row in rows if row["worst_accuracy"] >= NEAR_PERFECT and row["worst_follow"] < 0.97]
     return exact(
