@@ -604,6 +604,46 @@ def test_names_that_look_like_numbers_stay_names(tmp_path):
     assert made.name == "3 of my.npz"
 
 
+def around(longitudes, values=None):
+    """A series of three rows at these longitudes."""
+    values = RNG.normal(size=(120, 3, len(longitudes))) if values is None else values
+    times = (np.datetime64("1990-01", "M") + np.arange(120)).astype("datetime64[ns]")
+    axes = {"time": times, "lat": LATITUDES, "lon": np.asarray(longitudes, dtype=float)}
+    return xarray.DataArray(values, axes, ("time", "lat", "lon"), name="sst")
+
+
+@pytest.mark.parametrize(
+    ("longitudes", "means"),
+    [
+        ([340, 350, 0, 10, 20, 30], [345, 5, 25]),
+        ([350, 359, 3, 12], [354.5, 7.5]),
+        ([345, 355, 5, 15], [350, 10]),
+        ([358, 0, 2, 4], [359, 3]),
+        ([359, 1, 3, 5], [0, 4]),
+        ([160, 175, -175, -160], [167.5, -167.5]),
+        ([170, 179, -177, -160], [174.5, -168.5]),
+        ([179, -177, -160, -140], [-179, -150]),
+        ([20, 10, 0, 350, 340, 330], [15, 355, 335]),
+        ([355, 358, 361, 364], [356.5, 362.5]),
+        ([-190, -180, -170, -160], [-185, -165]),
+        ([0, 90, 180, 270], [45, 225]),
+    ],
+)
+def test_means_of_longitudes_go_around_the_seam(longitudes, means):
+    made = field(around(longitudes), coarsen=2, by="means")
+    assert made.grid.longitudes.tolist() == pytest.approx(means)
+
+
+def test_points_keep_the_longitudes_of_the_file():
+    assert field(around([350, 355, 0, 5, 10, 15]), coarsen=2).grid.longitudes.tolist() == [350, 0, 10]
+
+
+@pytest.mark.parametrize("longitudes", [[0, 90, 180, 270, 360], [-180, -90, 0, 90, 180], [5, 100, 365]])
+def test_a_cyclic_point_is_one_place_twice(longitudes):
+    with pytest.raises(InvalidInput, match=f"twice .{longitudes[0]} and {longitudes[-1]}.: leave one"):
+        field(around(longitudes))
+
+
 def test_options_are_given_once():
     with pytest.raises(InvalidParameter, match="'function' is given twice"):
         verax.task("climate/analytic?function=1&function=2")
