@@ -19,6 +19,9 @@ from verax.networks import library, regression
 from verax.reports import agreement, atlas
 from verax.studies import consistency, leaderboards, plan, running, spec
 from verax.studies.runs import Run
+from verax.tasks.climate.fields import Field
+from verax.tasks.climate.grid import Grid
+from verax.tasks.climate.task import Climate
 
 STUDY = {
     "name": "little",
@@ -154,6 +157,35 @@ def test_charts_put_cells_where_they_are(made):
     picture = atlas.raster(values.numpy(), task.grid.cells.numpy(), task.grid.shape)
     assert picture[0, 0].tolist() == [0, 68, 27]
     assert picture[3, 4].tolist() == [64, 0, 75]
+
+
+@pytest.mark.parametrize(
+    ("longitudes", "flipped", "west", "east", "labels"),
+    [
+        ([340.0, 350.0, 0.0, 10.0], False, 335, 375, ["340°", "350°", "0°", "10°"]),
+        ([10.0, 0.0, 350.0, 340.0], True, -25, 15, ["-20°", "-10°", "0°", "10°"]),
+        ([170.0, 175.0, -180.0, -175.0], False, 167.5, 187.5, ["170°", "180°"]),
+        ([40.0, 30.0, 20.0, 10.0], True, 5, 45, ["10°", "20°", "30°", "40°"]),
+    ],
+)
+def test_charts_go_around_the_seam_and_have_east_right(tmp_path, longitudes, flipped, west, east, labels):
+    grid = Grid.of([20.0, 10.0, 0.0], longitudes, np.ones((3, 4), dtype=bool))
+    task = Climate("seam", Field.of("seam", grid, torch.eye(12) + 0.1), count=300)
+    study = {**STUDY, "networks": ["ridge"], "seeds": [0], "methods": ["gradient"], "certify": 0}
+    run = verax.run(study, tasks=[task], store=tmp_path / "store", out=tmp_path / "run", quiet=True)
+    chart = atlas.charts(run)[0]
+    assert chart.extent == pytest.approx((west, east, -5, 25))
+    inputs = run.cases()["seam|inputs"][0].numpy()
+    right = atlas.raster(inputs, grid.cells.numpy(), grid.shape)
+    assert (chart.plots[0].picture == (right[:, ::-1] if flipped else right)).all()
+    last = [panel for panel in atlas.figure(chart).axes if panel.axison][-1]
+    assert [label.get_text() for label in last.get_xticklabels()] == labels
+
+
+def test_charts_end_at_the_pole(made):
+    _, run, _ = made
+    for panel in atlas.figure(atlas.charts(run)[0]).axes:
+        assert not panel.axison or panel.get_ylim()[1] <= 90
 
 
 def test_the_command_line_runs_trains_and_certifies(made, monkeypatch, tmp_path):
