@@ -2,6 +2,8 @@
 
 import builtins
 import html
+import importlib.util
+import json
 import sys
 import warnings
 import zipfile
@@ -11,8 +13,10 @@ import numpy as np
 import pytest
 import torch
 import xarray
+from typer.testing import CliRunner
 
 import verax
+from verax.cli.main import app
 from verax.errors import InvalidInput, InvalidParameter, MissingExtra, MissingFile, UnknownName, VeraxWarning
 from verax.tasks.climate import preprocessing as steps
 from verax.tasks.climate.fields import SHRINKAGE
@@ -112,7 +116,7 @@ def test_calendars_that_cannot_be_read_are_asked_about(tmp_path, monkeypatch):
     odd = dataset(series())
     odd["time"] = ("time", np.arange(120) * 30.0, {"units": "days since 1990-01-16", "calendar": "odd"})
     odd.to_netcdf(tmp_path / "odd.nc", engine="h5netcdf")
-    with pytest.raises(InvalidInput, match="say whether it is monthly"):
+    with pytest.raises(InvalidInput, match="say monthly=true where every time is the month after the last"):
         field(tmp_path / "odd.nc", variable="sst")
     assert len(field(tmp_path / "odd.nc", variable="sst", monthly=True)) == 11
 
@@ -211,7 +215,7 @@ def test_cells_that_miss_some_values_are_left_out_and_counted():
     values[5, 0, 0] = np.nan
     made = field(dataset(values))
     assert len(made) == 10
-    assert made.notes[1] == "1 cells that miss some values were left out."
+    assert made.notes[1] == "1 cell that misses some values was left out."
 
 
 def constant(values):
@@ -336,7 +340,7 @@ def test_a_missing_month_does_not_switch_anomalies_off():
     values, kept = seasonal(), np.arange(240) != 100
     made = field(dataset(values).isel(time=kept))
     assert off_diagonal(made) < 0.3
-    assert made.notes[1] == "1 months between the first and the last are missing."
+    assert made.notes[1] == "1 month between the first and the last is missing."
     # counted by hand: calendar months and real time
     left = values[kept].reshape(239, -1).copy()
     months, times = np.arange(240)[kept] % 12, np.arange(240)[kept]
@@ -665,11 +669,34 @@ def test_a_plan_says_what_was_done_to_data(tmp_path):
         "certify": 0,
         "missing": "train",
     }
-    with pytest.warns(VeraxWarning, match="climate/field"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", VeraxWarning)  # nothing is wrong with such a field
         run = verax.run(study, out=tmp_path / "run", quiet=True)
-    notes, page = run.manifest["notes"], run.report().read_text()
-    assert all(html.escape(note) in page for note in notes)
-    assert [note.partition(": ")[2] for note in notes] == [
-        "Calendar-month means and linear trends were removed.",
-        "1 months between the first and the last are missing.",
-    ]
+    told = (
+        "sst of my.npz: Calendar-month means and linear trends were removed. "
+        "1 month between the first and the last is missing."
+    )
+    assert html.escape(told) in run.report().read_text()
+    (tmp_path / "my.toml").write_text(
+        "".join(f"{name} = {json.dumps(value)}\n" for name, value in study.items())
+    )
+    words = ["run", str(tmp_path / "my.toml"), "--out", str(tmp_path / "again")]
+    assert told in CliRunner().invoke(app, words).output
+
+
+@pytest.mark.parametrize(
+    ("there", "words"), [(False, "install cftime, or say monthly"), (True, ": say monthly")]
+)
+def test_calendars_of_models_need_a_package_or_a_word(monkeypatch, there, words):
+    known = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name: (object() if there else None) if name == "cftime" else known(name),
+    )
+    units = {"units": "months since 1990-01-16", "calendar": "360_day"}
+    plain = dataset().drop_vars("time").assign_coords(time=("time", np.arange(120), units))
+    with pytest.raises(InvalidInput, match=words):
+        field(plain, variable="sst")
+    made = field(plain, variable="sst", monthly=True)
+    assert "Calendar-month means" in made.notes[0]

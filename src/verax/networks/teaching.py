@@ -18,6 +18,11 @@ from verax.tasks import task as find_task
 from verax.tasks.base import Learnable, Task, is_regression
 
 
+def usual(task: Learnable) -> str:
+    """The network that a task gets where none is named."""
+    return "mlp" if is_regression(task) else "cnn4"
+
+
 def train(
     task: Learnable,
     network: str | None = None,
@@ -43,8 +48,8 @@ def train(
     """
     common: dict[str, Any] = {"seed": seed, "recipe": recipe, "device": device, "quiet": quiet, **options}
     if is_regression(task):
-        return regression.train(task, network or "mlp", **common)
-    return training.train(task, network or "cnn4", **common)
+        return regression.train(task, network or usual(task), **common)
+    return training.train(task, network or usual(task), **common)
 
 
 def certify(

@@ -117,7 +117,8 @@ class Series:
                 )
             return Calendar(self.months, self._elapsed(times))
         missing = int(gaps.sum()) - len(gaps)
-        note = f"{missing} months between the first and the last are missing."
+        what, verb = ("month", "is") if missing == 1 else ("months", "are")
+        note = f"{missing} {what} between the first and the last {verb} missing."
         return Calendar(self.months, times, (note,) if missing else ())
 
     def _counted(self, months: NDArray[Any]) -> NDArray[np.float64]:
