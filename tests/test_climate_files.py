@@ -700,3 +700,30 @@ def test_calendars_of_models_need_a_package_or_a_word(monkeypatch, there, words)
         field(plain, variable="sst")
     made = field(plain, variable="sst", monthly=True)
     assert "Calendar-month means" in made.notes[0]
+
+
+def test_trends_of_weeks_are_those_of_real_time():
+    """Over several years, with a gap, against NumPy's own line."""
+    weeks = np.datetime64("1990-01-01", "D") + 7 * np.arange(240)
+    weeks[120:] += 700
+    values = series(240, land=False) + 0.01 * (weeks - weeks[0]).astype(int)[:, None, None]
+    made = dataset(values, weeks)
+    months = made["time"].dt.month.values
+    left = values.reshape(240, -1).copy()
+    for month in range(1, 13):
+        left[months == month] -= left[months == month].mean(0)
+    years = made["time"].dt.year.values + made["time"].dt.dayofyear.values / 365.25
+    left -= np.stack([np.polyval(np.polyfit(years, column, 1), years) for column in left.T], 1)
+    found = field(made, variable="sst", monthly=True).correlation
+    assert torch.allclose(found, torch.from_numpy(np.corrcoef(left.T)), atol=1e-9)
+
+
+def test_every_other_month_is_not_monthly():
+    values = series(land=False)
+    made = dataset(values, np.datetime64("1990-01", "M") + 2 * np.arange(120))
+    with pytest.raises(InvalidInput, match="not a month apart .most are further apart"):
+        field(made, variable="sst")
+    months = 2 * np.arange(120) % 12 + 1
+    assert torch.allclose(
+        field(made, variable="sst", monthly=True).correlation, expected(values, months), atol=1e-2
+    )

@@ -16,7 +16,7 @@ from little_climate import little_field, little_task
 from verax import tasks
 from verax.cli.main import app
 from verax.errors import InvalidParameter, InvalidStudy, MissingFile
-from verax.networks import library, regression
+from verax.networks import library, regression, teaching
 from verax.reports import agreement, atlas
 from verax.studies import consistency, leaderboards, plan, running, spec
 from verax.studies.runs import Run
@@ -281,6 +281,8 @@ def test_climate_networks_are_mlps_unless_asked_otherwise(monkeypatch):
     assert "_mlp_seed0" in CliRunner().invoke(app, ["train", *words]).output.replace("\n", "")
     certified = CliRunner().invoke(app, ["certify", *words, "--json"])
     assert json.loads(certified.stdout)["task"] == words[0]
+    known = {"shapes": "shapes-cnn", "textbox/simple-fr": "cnn4", "climate/analytic": "mlp"}
+    assert {name: teaching.usual(verax.task(name)) for name in known} == known
 
 
 def test_options_are_part_of_a_name():

@@ -22,8 +22,8 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
 Network = Annotated[
     str | None,
     typer.Option(
-        help="Architecture (verax list networks; default: cnn4, for climate mlp); @RECIPE says how it is "
-        "trained; wired is built."
+        help="Architecture (verax list networks; default: cnn4, mlp for climate, shapes-cnn for shapes); "
+        "@RECIPE says how it is trained; wired is built."
     ),
 ]
 Renderer = Annotated[str | None, typer.Option(help="sound (default) or published.")]

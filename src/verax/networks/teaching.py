@@ -20,7 +20,7 @@ from verax.tasks.base import Learnable, Task, is_regression
 
 def usual(task: Learnable) -> str:
     """The network that a task gets where none is named."""
-    return "mlp" if is_regression(task) else "cnn4"
+    return "mlp" if is_regression(task) else str(getattr(task, "usual", "cnn4"))
 
 
 def train(
@@ -37,8 +37,8 @@ def train(
 
     Args:
         task: where the samples come from.
-        network: an architecture's name, or ``ARCHITECTURE@RECIPE`` (default: cnn4 for pictures, mlp for
-            regression).
+        network: an architecture's name, or ``ARCHITECTURE@RECIPE`` (default: that of the task, mostly cnn4
+            for pictures and mlp for regression).
         seed: decides the first weights and the order of samples.
         recipe: the recipe, where the name has none: "fast" (default), "published" and, for pictures,
             "published-script", "robust" and "robust-EPS"; or a `Recipe`, for regression a `Schedule`.
