@@ -694,7 +694,7 @@ def test_calendars_of_models_need_a_package_or_a_word(monkeypatch, there, words)
         "find_spec",
         lambda name: (object() if there else None) if name == "cftime" else known(name),
     )
-    units = {"units": "months since 1990-01-16", "calendar": "360_day"}
+    units = {"units": "days since 1990-01-16", "calendar": "odd"}  # which no package knows
     plain = dataset().drop_vars("time").assign_coords(time=("time", np.arange(120), units))
     with pytest.raises(InvalidInput, match=words):
         field(plain, variable="sst")
