@@ -300,3 +300,42 @@ def test_times_of_trends_may_be_uneven():
     left = series - np.polynomial.polynomial.polyval(times, line).T
     np.testing.assert_allclose(steps.detrend(series, times), left, atol=1e-12)
     np.testing.assert_allclose(steps.detrend(series, np.ones(6)), series - series.mean(0))
+
+
+def test_another_place_is_another_field():
+    matrix = torch.eye(4) + 0.1
+
+    def digest(latitudes, longitudes, ocean=((1, 1), (1, 1)), geographic=True):
+        return Field.of("one", Grid.of(latitudes, longitudes, ocean, geographic), matrix).digest
+
+    made = [
+        digest([10, 0], [0, 10]),
+        digest([20, 0], [0, 10]),
+        digest([10, 0], [0, 20]),
+        digest([10, 0], [0, 10], geographic=False),
+        digest([10, 0], [0, 10, 20], ((1, 1, 0), (1, 1, 0))),
+        digest([10, 0], [0, 10, 20], ((1, 1, 0), (1, 0, 1))),
+    ]
+    assert len(set(made)) == len(made)
+    assert digest([10, 0], [0, 10]) == made[0]
+
+
+@pytest.mark.parametrize(("lowest", "fine"), [(-1e-4, True), (-0.01, False)])
+def test_only_noise_below_zero_is_mended(lowest, fine):
+    """A correlation slightly above 1 makes the smallest eigenvalue slightly negative."""
+    matrix = torch.eye(4, dtype=torch.float64)
+    matrix[0, 1] = matrix[1, 0] = 1 - lowest
+    grid = Grid.of([10, 0], [0, 10], np.ones((2, 2)))
+    if fine:
+        assert Field.of("noisy", grid, matrix).shrinkage == SHRINKAGE
+    else:
+        with pytest.raises(InvalidInput, match=r"not positive definite: its smallest eigenvalue is -0\.01"):
+            Field.of("wrong", grid, matrix)
+
+
+def test_small_variation_is_variation_and_rounding_is_not():
+    noise = np.random.default_rng(0).normal(size=(120, 3))
+    kelvin = 300 + noise * [1e-4, 1.0, 0.0]
+    cells, flat = steps.prepare(kelvin, np.arange(120) % 12)
+    assert flat.tolist() == [False, False, True]
+    assert cells[:, :2].std(0, ddof=1) == pytest.approx(1)

@@ -2,6 +2,8 @@
 
 import builtins
 import html
+import importlib.util
+import json
 import sys
 import warnings
 import zipfile
@@ -11,8 +13,10 @@ import numpy as np
 import pytest
 import torch
 import xarray
+from typer.testing import CliRunner
 
 import verax
+from verax.cli.main import app
 from verax.errors import InvalidInput, InvalidParameter, MissingExtra, MissingFile, UnknownName, VeraxWarning
 from verax.tasks.climate import preprocessing as steps
 from verax.tasks.climate.fields import SHRINKAGE
@@ -112,7 +116,7 @@ def test_calendars_that_cannot_be_read_are_asked_about(tmp_path, monkeypatch):
     odd = dataset(series())
     odd["time"] = ("time", np.arange(120) * 30.0, {"units": "days since 1990-01-16", "calendar": "odd"})
     odd.to_netcdf(tmp_path / "odd.nc", engine="h5netcdf")
-    with pytest.raises(InvalidInput, match="say whether it is monthly"):
+    with pytest.raises(InvalidInput, match="say monthly=true where every time is the month after the last"):
         field(tmp_path / "odd.nc", variable="sst")
     assert len(field(tmp_path / "odd.nc", variable="sst", monthly=True)) == 11
 
@@ -211,7 +215,7 @@ def test_cells_that_miss_some_values_are_left_out_and_counted():
     values[5, 0, 0] = np.nan
     made = field(dataset(values))
     assert len(made) == 10
-    assert made.notes[1] == "1 cells that miss some values were left out."
+    assert made.notes[1] == "1 cell that misses some values was left out."
 
 
 def constant(values):
@@ -336,7 +340,7 @@ def test_a_missing_month_does_not_switch_anomalies_off():
     values, kept = seasonal(), np.arange(240) != 100
     made = field(dataset(values).isel(time=kept))
     assert off_diagonal(made) < 0.3
-    assert made.notes[1] == "1 months between the first and the last are missing."
+    assert made.notes[1] == "1 month between the first and the last is missing."
     # counted by hand: calendar months and real time
     left = values[kept].reshape(239, -1).copy()
     months, times = np.arange(240)[kept] % 12, np.arange(240)[kept]
@@ -604,6 +608,46 @@ def test_names_that_look_like_numbers_stay_names(tmp_path):
     assert made.name == "3 of my.npz"
 
 
+def around(longitudes, values=None):
+    """A series of three rows at these longitudes."""
+    values = RNG.normal(size=(120, 3, len(longitudes))) if values is None else values
+    times = (np.datetime64("1990-01", "M") + np.arange(120)).astype("datetime64[ns]")
+    axes = {"time": times, "lat": LATITUDES, "lon": np.asarray(longitudes, dtype=float)}
+    return xarray.DataArray(values, axes, ("time", "lat", "lon"), name="sst")
+
+
+@pytest.mark.parametrize(
+    ("longitudes", "means"),
+    [
+        ([340, 350, 0, 10, 20, 30], [345, 5, 25]),
+        ([350, 359, 3, 12], [354.5, 7.5]),
+        ([345, 355, 5, 15], [350, 10]),
+        ([358, 0, 2, 4], [359, 3]),
+        ([359, 1, 3, 5], [0, 4]),
+        ([160, 175, -175, -160], [167.5, -167.5]),
+        ([170, 179, -177, -160], [174.5, -168.5]),
+        ([179, -177, -160, -140], [-179, -150]),
+        ([20, 10, 0, 350, 340, 330], [15, 355, 335]),
+        ([355, 358, 361, 364], [356.5, 362.5]),
+        ([-190, -180, -170, -160], [-185, -165]),
+        ([0, 90, 180, 270], [45, 225]),
+    ],
+)
+def test_means_of_longitudes_go_around_the_seam(longitudes, means):
+    made = field(around(longitudes), coarsen=2, by="means")
+    assert made.grid.longitudes.tolist() == pytest.approx(means)
+
+
+def test_points_keep_the_longitudes_of_the_file():
+    assert field(around([350, 355, 0, 5, 10, 15]), coarsen=2).grid.longitudes.tolist() == [350, 0, 10]
+
+
+@pytest.mark.parametrize("longitudes", [[0, 90, 180, 270, 360], [-180, -90, 0, 90, 180], [5, 100, 365]])
+def test_a_cyclic_point_is_one_place_twice(longitudes):
+    with pytest.raises(InvalidInput, match=f"twice .{longitudes[0]} and {longitudes[-1]}.: leave one"):
+        field(around(longitudes))
+
+
 def test_options_are_given_once():
     with pytest.raises(InvalidParameter, match="'function' is given twice"):
         verax.task("climate/analytic?function=1&function=2")
@@ -625,11 +669,61 @@ def test_a_plan_says_what_was_done_to_data(tmp_path):
         "certify": 0,
         "missing": "train",
     }
-    with pytest.warns(VeraxWarning, match="climate/field"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", VeraxWarning)  # nothing is wrong with such a field
         run = verax.run(study, out=tmp_path / "run", quiet=True)
-    notes, page = run.manifest["notes"], run.report().read_text()
-    assert all(html.escape(note) in page for note in notes)
-    assert [note.partition(": ")[2] for note in notes] == [
-        "Calendar-month means and linear trends were removed.",
-        "1 months between the first and the last are missing.",
-    ]
+    told = (
+        "sst of my.npz: Calendar-month means and linear trends were removed. "
+        "1 month between the first and the last is missing."
+    )
+    assert html.escape(told) in run.report().read_text()
+    (tmp_path / "my.toml").write_text(
+        "".join(f"{name} = {json.dumps(value)}\n" for name, value in study.items())
+    )
+    words = ["run", str(tmp_path / "my.toml"), "--out", str(tmp_path / "again")]
+    assert told in CliRunner().invoke(app, words).output
+
+
+@pytest.mark.parametrize(
+    ("there", "words"), [(False, "install cftime, or say monthly"), (True, ": say monthly")]
+)
+def test_calendars_of_models_need_a_package_or_a_word(monkeypatch, there, words):
+    known = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name: (object() if there else None) if name == "cftime" else known(name),
+    )
+    units = {"units": "days since 1990-01-16", "calendar": "odd"}  # which no package knows
+    plain = dataset().drop_vars("time").assign_coords(time=("time", np.arange(120), units))
+    with pytest.raises(InvalidInput, match=words):
+        field(plain, variable="sst")
+    made = field(plain, variable="sst", monthly=True)
+    assert "Calendar-month means" in made.notes[0]
+
+
+def test_trends_of_weeks_are_those_of_real_time():
+    """Over several years, with a gap, against NumPy's own line."""
+    weeks = np.datetime64("1990-01-01", "D") + 7 * np.arange(240)
+    weeks[120:] += 700
+    values = series(240, land=False) + 0.01 * (weeks - weeks[0]).astype(int)[:, None, None]
+    made = dataset(values, weeks)
+    months = made["time"].dt.month.values
+    left = values.reshape(240, -1).copy()
+    for month in range(1, 13):
+        left[months == month] -= left[months == month].mean(0)
+    years = made["time"].dt.year.values + made["time"].dt.dayofyear.values / 365.25
+    left -= np.stack([np.polyval(np.polyfit(years, column, 1), years) for column in left.T], 1)
+    found = field(made, variable="sst", monthly=True).correlation
+    assert torch.allclose(found, torch.from_numpy(np.corrcoef(left.T)), atol=1e-9)
+
+
+def test_every_other_month_is_not_monthly():
+    values = series(land=False)
+    made = dataset(values, np.datetime64("1990-01", "M") + 2 * np.arange(120))
+    with pytest.raises(InvalidInput, match=r"not a month apart \(most are further apart\)"):
+        field(made, variable="sst")
+    months = 2 * np.arange(120) % 12 + 1
+    assert torch.allclose(
+        field(made, variable="sst", monthly=True).correlation, expected(values, months), atol=1e-2
+    )

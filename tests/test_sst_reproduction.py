@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -238,13 +239,13 @@ class _Run:
         self.manifest = {"certificates": [], "hardware": {"device": "none"}}
 
 
-def _scores(task, networks, methods, level):
+def _scores(task, networks, methods, level, noise=0.02):
     rng = np.random.default_rng(0)
     rows = []
     for network in networks:
         for method in methods:
             for metric in METRICS:
-                values = level(network, method, metric) + 0.02 * rng.standard_normal(30)
+                values = level(network, method, metric) + noise * rng.standard_normal(30)
                 head = (task.name, network, 0, method, "exact", metric, 0)
                 rows += [(*head, sample, value, False) for sample, value in enumerate(values)]
     names = ["task", "network", "seed", "method", "protocol", "metric", "group"]
@@ -376,6 +377,143 @@ def test_other_numbers_turn_verdicts_around(evidence):
     assert found["linear-attributions"] == FAILS
     assert found["equal-r2"] == HOLDS
     assert found["lrp-bias"] == UNTESTABLE  # the method is not in this run
+
+
+def _turned(evidence, levels=None, fewer=None, **changes):
+    """The evidence with other numbers: levels by (network, method, metric), "" meaning any of them."""
+
+    def level(usual, others):
+        def found(network, method, metric):
+            for names, value in (others or {}).items():
+                if all(a in ("", b) for a, b in zip(names, (network, method, metric), strict=True)):
+                    return value
+            return usual(network, method, metric)
+
+        return found
+
+    every = (*(spec.label for spec in catalogue.every_method()), "random")
+    all_, few = level(_level, levels), level(_fewer, fewer)
+    runs = [
+        _Run(_scores(evidence.task, [catalogue.DEEP], every, all_, 0.01)),
+        _Run(_scores(evidence.task, catalogue.SIDE, catalogue.FEW, all_, 0.01)),
+        _Run(_scores(evidence.fewer, (catalogue.DEEP, *catalogue.RECIPES), catalogue.FEW, few, 0.01)),
+    ]
+    kept = {k: getattr(evidence, k) for k in Evidence.__dataclass_fields__}
+    for name, change in changes.items():
+        kept[name] = change(kept[name])
+    return Evidence(**{**kept, "runs": runs})
+
+
+def _with(**values):
+    """A changed dictionary or dataclass."""
+    return lambda old: {**old, **values} if isinstance(old, dict) else replace(old, **values)
+
+
+def _lines(linear):
+    return lambda table: table.assign(linear=linear)
+
+
+IG, IXG, GRAD, SMOOTH = "integrated-gradients", "input-x-gradient", "gradient", "smoothgrad"
+R, MAG, POS, SIGN, CORE = (
+    "pearson",
+    "pearson/magnitude",
+    "pearson/positive",
+    "sign-agreement",
+    "pearson/core",
+)
+_HALF = (np.full(30, 0.5), np.full(30, 0.5))
+_FAR = (np.full(30, 0.5), np.full(30, 0.8))
+TURNED = {
+    "cells": (
+        {"task": lambda _: little_task()},
+        {},
+    ),
+    "readme-r2": (
+        {"behaviour": _with(share=(0.9995, 0.9994, 0.9996))},
+        {"behaviour": _with(share=(0.99, 0.989, 0.991))},
+    ),
+    "paper-r2": ({}, {"behaviour": _with(share=(0.9, 0.89, 0.91))}),
+    "own-r2": ({}, {"fits": lambda f: {**f, ("mlp", "all"): (0.9, 0.89, 0.91)}}),
+    "epochs": ({"behaviour": _with(steps=50 * 28_125)}, {"behaviour": _with(steps=49 * 28_125)}),
+    "linear-65": ({}, {"behaviour": _with(bias_free=(0.9, 0.89, 0.91))}),
+    "nonlinear": ({"behaviour": _with(intercept=(0.66, 0.65, 0.67))}, {}),
+    "linear-attributions": ({}, {"levels": {("linear", IXG, R): 0.9}}),
+    "collinearity": (
+        {"levels": {("ridge", IXG, R): 0.5, ("linear-intercept", IXG, R): 0.5}},
+        {"levels": {("ridge", IXG, R): 0.9}},
+    ),
+    "equal-r2": (
+        {"levels": {("ridge", IXG, R): 0.5, ("linear-intercept", IXG, R): 0.5}, "fewer": {("", IG, R): 0.5}},
+        {"levels": {("ridge", IXG, R): 0.2, ("linear-intercept", IXG, R): 0.5}, "fewer": {("", IG, R): 0.5}},
+    ),
+    "samples": ({}, {"fewer": {("mlp", IG, R): 0.95}}),
+    "one-function": ({"spread": _lines([0.7, 0.71])}, {"spread": _lines([0.5, 0.9])}),
+    "gradient": ({}, {"levels": {("mlp", GRAD, R): -0.6}}),
+    "smoothgrad": ({}, {"levels": {("mlp", SMOOTH, R): 0.15, ("mlp", GRAD, R): -0.15}}),
+    "saliency-blind": ({"levels": {("mlp", GRAD, MAG): 0.0}}, {}),
+    "best": ({}, {"levels": {("mlp", "occlusion", R): 0.9}}),
+    "similar": ({}, {"levels": {("mlp", IXG, R): 0.95}}),
+    "upper-bound": ({}, {"oracle": _with(occlusion=0.99)}),
+    "lrp-z": (
+        {"maps": lambda m: {**m, "lrp-z": 2 * m["lrp-z"]}},
+        {"maps": lambda m: {**m, "lrp-z": 2 * m["lrp-z"]}, "levels": {("mlp", "lrp-z", R): 0.2}},
+    ),
+    "lrp-bias": ({"levels": {("mlp", catalogue.LRP_Z_BARE, R): 0.8}}, {}),
+    "lrp-magnitude": ({}, {"levels": {("mlp", catalogue.LRP_AB, POS): 0.8}}),
+    "lrp-sign": ({}, {"levels": {("mlp", catalogue.LRP_AB, SIGN): 0.9}}),
+    "polar-row": (
+        {"levels": {("mlp", "", R): 0.5, ("mlp", "", CORE): 0.5}},
+        {"levels": {("mlp", IG, CORE): 0.5}},
+    ),
+    "one-sample": (
+        {"levels": {("mlp", IG, R): 0.9, ("mlp", IXG, R): 0.5}},
+        {"levels": {("mlp", IG, R): 0.8, ("mlp", IXG, R): 0.8}},
+    ),
+    "published-agreement": ({}, {"published": lambda p: replace(p, between=p.between * 0.5)}),
+    "completeness": ({}, {"published": lambda p: replace(p, table=p.table.assign(gap=0.5))}),
+    "network-smooths": ({}, {"oracle": _with(**{IXG: 0.95})}),
+    "seasons": ({"defects": _with(seasons={"right": 0.0, "wrong": 0.001})}, {}),
+    "constant-cells": (
+        {"defects": lambda d: {**d, "constant": {**d["constant"], "rank": 460}}},
+        {},
+    ),
+    "signs": ({"defects": lambda d: {**d, "signs": {**d["signs"], "below": 1.0}}}, {}),
+    "patches": (
+        {"defects": _with(patches={f"{IG} 2": _HALF})},
+        {"defects": _with(patches={f"{IG} 2": _FAR})},
+    ),
+    "lime": (
+        {"defects": _with(lime={"right": _HALF[0], "scrambled": _HALF[1]})},
+        {"defects": _with(lime={"right": _FAR[0], "scrambled": _FAR[1]})},
+    ),
+    "one-layer": ({"fewer": {("mlp", IG, R): 0.2}}, {"fewer": {("mlp", IG, R): 0.8}}),
+}
+
+
+@pytest.mark.parametrize("name", [claim.id for claim in claims.CLAIMS])
+def test_every_claim_can_hold_and_can_fail(evidence, name):
+    """Evidence in which it is blatantly so, and evidence in which it is not."""
+    claim = next(claim for claim in claims.CLAIMS if claim.id == name)
+    for change, verdict in zip(TURNED[name], (HOLDS, FAILS), strict=True):
+        finding = claim.evaluate(_turned(evidence, **change))
+        assert finding.verdict == verdict, finding
+        assert not finding.uncertain
+
+
+def test_what_is_said_of_a_claim_fits_its_verdict(evidence):
+    reasons = {
+        "nonlinear": "not a bend",
+        "collinearity": "share out coefficients",
+        "saliency-blind": "does say where",
+        "epochs": "more than the 50",
+        "upper-bound": "is the network's",
+        "network-smooths": "can look good",
+    }
+    for name, reason in reasons.items():
+        claim = next(claim for claim in claims.CLAIMS if claim.id == name)
+        said = [reason in claim.evaluate(_turned(evidence, **change)).measured for change in TURNED[name]]
+        assert said != [True, True], name
+        assert reason in claim.evaluate(evidence).measured, name
 
 
 def test_without_data_claims_are_not_testable(evidence):

@@ -1,6 +1,7 @@
 """Studies of vector tasks from the file to the report: training, references, scores, maps and commands."""
 
 import json
+import shlex
 import shutil
 
 import numpy as np
@@ -14,11 +15,14 @@ import verax
 from little_climate import little_field, little_task
 from verax import tasks
 from verax.cli.main import app
-from verax.errors import InvalidParameter, InvalidStudy
-from verax.networks import library, regression
+from verax.errors import InvalidParameter, InvalidStudy, MissingFile
+from verax.networks import library, regression, teaching
 from verax.reports import agreement, atlas
 from verax.studies import consistency, leaderboards, plan, running, spec
 from verax.studies.runs import Run
+from verax.tasks.climate.fields import Field
+from verax.tasks.climate.grid import Grid
+from verax.tasks.climate.task import Climate
 
 STUDY = {
     "name": "little",
@@ -156,6 +160,35 @@ def test_charts_put_cells_where_they_are(made):
     assert picture[3, 4].tolist() == [64, 0, 75]
 
 
+@pytest.mark.parametrize(
+    ("longitudes", "flipped", "west", "east", "labels"),
+    [
+        ([340.0, 350.0, 0.0, 10.0], False, 335, 375, ["340°", "350°", "0°", "10°"]),
+        ([10.0, 0.0, 350.0, 340.0], True, -25, 15, ["-20°", "-10°", "0°", "10°"]),
+        ([170.0, 175.0, -180.0, -175.0], False, 167.5, 187.5, ["170°", "180°"]),
+        ([40.0, 30.0, 20.0, 10.0], True, 5, 45, ["10°", "20°", "30°", "40°"]),
+    ],
+)
+def test_charts_go_around_the_seam_and_have_east_right(tmp_path, longitudes, flipped, west, east, labels):
+    grid = Grid.of([20.0, 10.0, 0.0], longitudes, np.ones((3, 4), dtype=bool))
+    task = Climate("seam", Field.of("seam", grid, torch.eye(12) + 0.1), count=300)
+    study = {**STUDY, "networks": ["ridge"], "seeds": [0], "methods": ["gradient"], "certify": 0}
+    run = verax.run(study, tasks=[task], store=tmp_path / "store", out=tmp_path / "run", quiet=True)
+    chart = atlas.charts(run)[0]
+    assert chart.extent == pytest.approx((west, east, -5, 25))
+    inputs = run.cases()["seam|inputs"][0].numpy()
+    right = atlas.raster(inputs, grid.cells.numpy(), grid.shape)
+    assert (chart.plots[0].picture == (right[:, ::-1] if flipped else right)).all()
+    last = [panel for panel in atlas.figure(chart).axes if panel.axison][-1]
+    assert [label.get_text() for label in last.get_xticklabels()] == labels
+
+
+def test_charts_end_at_the_pole(made):
+    _, run, _ = made
+    for panel in atlas.figure(atlas.charts(run)[0]).axes:
+        assert not panel.axison or panel.get_ylim()[1] <= 90
+
+
 def test_the_command_line_runs_trains_and_certifies(made, monkeypatch, tmp_path):
     _, run, _ = made
     command = CliRunner()
@@ -204,6 +237,54 @@ def test_a_field_of_ones_own_goes_through(tmp_path):
         verax.run("sst-quick", variable="sst")
 
 
+def test_the_command_of_a_network_trains_it_again(tmp_path, monkeypatch):
+    """Also from another folder, and with names that a shell or a task's name would cut."""
+    monkeypatch.chdir(tmp_path)
+    values = np.random.default_rng(0).normal(size=(90, 3, 4))
+    places = {"lat": [30.0, 0.0, -30.0], "lon": [0.0, 5.0, 10.0, 15.0]}
+    (tmp_path / "my data").mkdir()
+    path = tmp_path / "my data" / "a & b?.nc"
+    both = {name: (("time", "lat", "lon"), values) for name in ("sea surface", "other")}
+    xarray.Dataset(both, places).to_netcdf(path, engine="h5netcdf")
+    options = {"variable": "sea surface", "monthly": False, "shrinkage": 0.05, "samples": 300, "breaks": 2}
+    task = verax.task("climate/field", field=path.relative_to(tmp_path), **options)
+    stored = verax.train(task, "ridge", quiet=True).save()
+    record = json.loads(stored.with_suffix(".json").read_text())
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    stored.unlink()
+    with pytest.raises(MissingFile) as missing:
+        task.network("ridge")
+    assert str(missing.value).endswith(record["command"])
+    assert CliRunner().invoke(app, shlex.split(record["command"])[1:]).exit_code in (0, 1)
+    assert json.loads(stored.with_suffix(".json").read_text()) == record
+    shown = ["certify", *shlex.split(record["command"])[2:], "--json"]
+    assert json.loads(CliRunner().invoke(app, shown).stdout)["task"] == task.name
+
+
+def test_what_the_command_line_cannot_name_is_trained_in_python():
+    values = np.random.default_rng(0).normal(size=(90, 3, 4))
+    own = verax.task(
+        "climate/field", field=xarray.DataArray(values, dims=("time", "lat", "lon")), samples=300
+    )
+    for task in (own, little_task(count=300)):
+        command = library.command(verax.train(task, "ridge", quiet=True))
+        assert command == "verax.train(task, 'ridge', seed=0).save()"
+        with pytest.raises(MissingFile, match=r"verax\.train\(task, 'ridge', seed=0\)\.save\(\)"):
+            task.network("ridge")
+
+
+def test_climate_networks_are_mlps_unless_asked_otherwise(monkeypatch):
+    monkeypatch.setitem(regression.SCHEDULES, "fast", regression.Schedule(3e-3, 256, 1))
+    monkeypatch.setattr(regression, "_LEAST", 1)
+    words = ["climate/analytic?samples=512"]
+    assert "_mlp_seed0" in CliRunner().invoke(app, ["train", *words]).output.replace("\n", "")
+    certified = CliRunner().invoke(app, ["certify", *words, "--json"])
+    assert json.loads(certified.stdout)["task"] == words[0]
+    known = {"shapes": "shapes-cnn", "textbox/simple-fr": "cnn4", "climate/analytic": "mlp"}
+    assert {name: teaching.usual(verax.task(name)) for name in known} == known
+
+
 def test_options_are_part_of_a_name():
     task = verax.task("climate/analytic?function=3&breaks=0")
     assert task.name == "climate/analytic?function=3&breaks=0"
@@ -250,8 +331,11 @@ def test_a_field_is_named_by_its_file_and_how_it_is_read(plain_files):
     assert "/" not in name(xarray.DataArray(np.load(one).reshape(90, 3, 4), dims=("time", "lat", "lon")))[8:]
 
 
-def test_two_tasks_of_one_name_are_refused(plain_files, tmp_path):
-    one, two, again, _ = plain_files
+def test_one_task_twice_is_refused_and_files_of_one_name_are_told_apart(plain_files, tmp_path):
+    one, two, other, _ = plain_files
+    again = other.with_name("again") / other.name
+    again.parent.mkdir()
+    shutil.copy(one, again)
 
     def compiled(*names):
         study = spec.study({**STUDY, "tasks": list(names), "networks": ["linear"], "missing": "skip"})
@@ -263,10 +347,14 @@ def test_two_tasks_of_one_name_are_refused(plain_files, tmp_path):
     for names in ([field(one), field(again)], ["climate/analytic", "climate/analytic?function=0"]):
         with pytest.raises(InvalidStudy, match="could not be told apart"):
             compiled(*names)
-    for path in (one, two):
+    for path in (one, two, other):
         library.save(regression.train(verax.task(field(path)), "linear", quiet=True), tmp_path / "networks")
     names = [subject.task.name for subject in compiled(field(one), field(two)).subjects]
     assert names == [f"climate/field?field={path.name}&samples=200" for path in (one, two)]
+    both = compiled(field(one), field(other))
+    marks = [verax.task(field(path)).field.digest[:6] for path in (one, other)]
+    assert [s.task.name for s in both.subjects] == [f"{names[0]}&content={mark}" for mark in marks]
+    assert len({s.weights for s in both.subjects}) == len({u.key for u in both.units}) // 7 == 2
 
 
 def test_vectors_ask_for_the_exact_protocol(tmp_path):

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
 Network = Annotated[
-    str,
-    typer.Option(help="Architecture (verax list networks); @RECIPE says how it is trained; wired is built."),
+    str | None,
+    typer.Option(
+        help="Architecture (verax list networks; default: cnn4, mlp for climate, shapes-cnn for shapes); "
+        "@RECIPE says how it is trained; wired is built."
+    ),
 ]
 Renderer = Annotated[str | None, typer.Option(help="sound (default) or published.")]
 Background = Annotated[
@@ -29,11 +32,17 @@ Background = Annotated[
 ]
 
 
-def _world(name: str, renderer: str | None, background: str | None) -> Learnable:
+Field = Annotated[Path | None, typer.Option(help="Of climate/field: its file (NetCDF, NPZ, NPY).")]
+Variable = Annotated[str | None, typer.Option(help="Of that file, where it has several.")]
+
+
+def _world(
+    name: str, renderer: str | None, background: str | None, field: Path | None, variable: str | None
+) -> Learnable:
     from verax.tasks import task
     from verax.tasks.base import is_learnable
 
-    options = {"renderer": renderer, "background": background}
+    options = {"renderer": renderer, "background": background, "field": field, "variable": variable}
     found = task(name, **{option: value for option, value in options.items() if value is not None})
     if not is_learnable(found):
         raise InvalidParameter(f"No networks can be trained and certified for {name!r}.")
@@ -42,7 +51,7 @@ def _world(name: str, renderer: str | None, background: str | None) -> Learnable
 
 def train(
     tasks: Annotated[list[str], typer.Argument(help="Tasks, such as textbox/complex-cr2.")],
-    network: Network = "cnn4",
+    network: Network = None,
     seed: Annotated[int, typer.Option(min=0, help="Decides the first weights and every scene.")] = 0,
     recipe: Annotated[
         str | None,
@@ -54,14 +63,17 @@ def train(
     ] = True,
     renderer: Renderer = None,
     background: Background = None,
+    field: Field = None,
+    variable: Variable = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the weights (default: the store).")] = None,
 ) -> None:
     """Train a network on fresh scenes, certify it and store it with its record."""
     from verax.networks import library, names, teaching
     from verax.tasks.base import is_regression
 
-    names.parse(network if recipe is None or "@" in network else f"{network}@{recipe}")
-    worlds = [_world(name, renderer, background) for name in tasks]
+    if network is not None:
+        names.parse(network if recipe is None or "@" in network else f"{network}@{recipe}")
+    worlds = [_world(name, renderer, background, field, variable) for name in tasks]
     failed = False
     for world in worlds:
         options = {} if is_regression(world) else {"early_stop": early_stop}
@@ -77,7 +89,7 @@ def train(
 
 def certify(
     task: Annotated[str, typer.Argument(help="A task, such as textbox/complex-cr2.")],
-    network: Network = "cnn4",
+    network: Network = None,
     seed: Annotated[int, typer.Option(min=0, help="Which of the stored networks.")] = 0,
     weights: Annotated[
         Path | None, typer.Option(help="Another safetensors file, instead of the stored one.")
@@ -86,14 +98,16 @@ def certify(
     device: Device = "auto",
     renderer: Renderer = None,
     background: Background = None,
+    field: Field = None,
+    variable: Variable = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Prove, on fresh scenes and by interventions, that a network follows the reasoning of a task."""
     from verax import devices
     from verax.networks import fits, library, names, teaching
 
-    world = _world(task, renderer, background)
-    network = str(names.parse(network).on(world))
+    world = _world(task, renderer, background, field, variable)
+    network = str(names.parse(network or teaching.usual(world)).on(world))
     where = devices.resolve(device)
     if weights is None:
         model = library.network(world, network, seed)

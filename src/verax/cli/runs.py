@@ -282,7 +282,7 @@ def _show_identification(part: dict[str, Any]) -> None:
 def show(run: Run) -> None:
     """Print the leaderboards of a run, and what was left out."""
     from verax.reports import identifiability, promises, ranks, truths
-    from verax.reports.agreement import uncertified
+    from verax.reports.agreement import data_notes, uncertified
     from verax.studies import tiers
 
     manifest = run.manifest
@@ -329,6 +329,8 @@ def show(run: Run) -> None:
     if passed < count:
         names = ", ".join(uncertified(manifest))
         console.print(f"[bold red]Not certified, so their truth is in doubt: {escape(names)}[/bold red]")
+    for note in data_notes(manifest):
+        console.print(escape(note), style="dim", soft_wrap=True)
     for sentence in promises.alarms(manifest):
         console.print(f"[yellow]{escape(sentence)}[/yellow]", soft_wrap=True)
     for note in manifest.get("notes", []):

@@ -67,12 +67,20 @@ def weights_hash(model: nn.Module) -> str:
 
 def command(trained: Trained | Fitted) -> str:
     """The command that trains such a network again, as far as the command line can say it."""
-    words = f"verax train {shlex.quote(trained.task.name)} --network {trained.name} --seed {trained.seed}"
-    if isinstance(trained, Fitted):
+    words = _how(trained.task, str(trained.name), trained.seed)
+    if isinstance(trained, Fitted) or not words.startswith("verax train"):
         return words
     certified = bool(trained.tries) and trained.tries[-1].ended == "certified"
     words += "" if certified or trained.settings.repeat else " --no-early-stop"
     return words + _options(trained.task)
+
+
+def _how(task: Learnable, name: str, seed: int) -> str:
+    """How to train a network: by a command, or in Python where the command line cannot name the task."""
+    words = getattr(task, "words", ())  # of tasks whose name does not say where their data are
+    if words is None or not is_builtin(task.name):
+        return f"verax.train(task, {name!r}, seed={seed}).save()"
+    return f"verax train {shlex.join(words or (task.name,))} --network {name} --seed {seed}"
 
 
 def _options(task: Learnable) -> str:
@@ -217,9 +225,8 @@ def require(task: Learnable, name: str, seed: int, store: Path | None = None) ->
         if isinstance(task, Trainable) and _options(task):
             kind = f" with renderer {task.renderer.name!r} and background {task.background.spec!r}"
             kind = f"{kind} (shipped networks know 'sound' and 'black' only)"
-        how = f"verax train {shlex.quote(task.name)} --network {name} --seed {seed}{_options(task)}"
-        if not is_builtin(task.name):
-            how = f"verax.train(task, {name!r}, seed={seed}).save()"
+        how = _how(task, name, seed)
+        how += _options(task) if how.startswith("verax train") else ""
         raise MissingFile(
             f"No network {name!r} with seed {seed} is stored for {task.name}{kind}; train one: {how}"
         )

@@ -18,6 +18,11 @@ from verax.tasks import task as find_task
 from verax.tasks.base import Learnable, Task, is_regression
 
 
+def usual(task: Learnable) -> str:
+    """The network that a task gets where none is named."""
+    return "mlp" if is_regression(task) else str(getattr(task, "usual", "cnn4"))
+
+
 def train(
     task: Learnable,
     network: str | None = None,
@@ -32,8 +37,8 @@ def train(
 
     Args:
         task: where the samples come from.
-        network: an architecture's name, or ``ARCHITECTURE@RECIPE`` (default: cnn4 for pictures, mlp for
-            regression).
+        network: an architecture's name, or ``ARCHITECTURE@RECIPE`` (default: that of the task, mostly cnn4
+            for pictures and mlp for regression).
         seed: decides the first weights and the order of samples.
         recipe: the recipe, where the name has none: "fast" (default), "published" and, for pictures,
             "published-script", "robust" and "robust-EPS"; or a `Recipe`, for regression a `Schedule`.
@@ -43,8 +48,8 @@ def train(
     """
     common: dict[str, Any] = {"seed": seed, "recipe": recipe, "device": device, "quiet": quiet, **options}
     if is_regression(task):
-        return regression.train(task, network or "mlp", **common)
-    return training.train(task, network or "cnn4", **common)
+        return regression.train(task, network or usual(task), **common)
+    return training.train(task, network or usual(task), **common)
 
 
 def certify(

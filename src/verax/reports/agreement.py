@@ -125,6 +125,12 @@ def certificates(manifest: Mapping[str, Any]) -> dict[tuple[str, str, int], dict
     }
 
 
+def data_notes(manifest: Mapping[str, Any]) -> list[str]:
+    """What was done to the data of tasks that are made of data; each is said once."""
+    told = ((task["field"], task["preprocessing"]) for task in manifest["tasks"] if task.get("preprocessing"))
+    return list(dict.fromkeys(f"{field}: {' '.join(notes)}" for field, notes in told))
+
+
 def uncertified(manifest: Mapping[str, Any]) -> list[str]:
     """What did not pass its certificate: tasks, with the network where tasks have several kinds of them."""
     return [

@@ -97,14 +97,15 @@ def _of(
     network, seed = str(subject["network"]), int(subject["seed"])
     held = {name: cases[f"{task}|{name}"].numpy() for name in ("cells", "latitudes", "longitudes")}
     shape = (len(held["latitudes"]), len(held["longitudes"]))
-    extent = None
+    extent, across = None, held["longitudes"]
     if bool(cases[f"{task}|geographic"]):
-        extent = (*_edges(held["longitudes"]), *_edges(held["latitudes"]))
-    upwards = shape[0] > 1 and held["latitudes"][0] < held["latitudes"][-1]
+        across = np.unwrap(across, period=360)  # an axis may cross the seam of 0 and 360
+        extent = (*_edges(across), *_edges(held["latitudes"]))
+    along = -1 if held["latitudes"][0] < held["latitudes"][-1] else 1
 
     def drawn(values: NDArray[Any]) -> NDArray[np.uint8]:
         picture = raster(values, held["cells"], shape)
-        return picture[::-1] if upwards else picture
+        return picture[::along, :: -1 if across[0] > across[-1] else 1]
 
     table = run.scores
     table = table[(table["protocol"] == "exact") & (table["metric"] == "pearson") & (table["task"] == task)]
@@ -159,8 +160,9 @@ def _ticks(axes: Any, extent: tuple[float, float, float, float] | None, *, left:
         return
     west, east, south, north = extent
     step = 90 if east - west > 180 else 30 if east - west > 60 else 10
-    across = [d for d in range(-360, 361, step) if west < d < east]
+    across = [d for d in range(-720, 721, step) if west < d < east]
     along = [d for d in range(-90, 91, 45 if north - south > 90 else 15) if south < d < north]
-    axes.set_xticks(across, [f"{d}°" for d in across] if below else [])
+    axes.set_xticks(across, [f"{d % 360 if abs(d) >= 360 else d}°" for d in across] if below else [])
+    axes.set_ylim(max(south, -90), min(north, 90))  # half a cell may lie beyond a pole
     axes.set_yticks(along, [f"{abs(d)}°{'S' if d < 0 else 'N' if d else ''}" for d in along] if left else [])
     axes.tick_params(length=2, labelsize=7, labelcolor=MUTED)

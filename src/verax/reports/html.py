@@ -341,6 +341,7 @@ def context(run: Run, album: figures.Album) -> dict[str, Any]:
             if family != digest.headline
         ],
         "uncertified": agreement.uncertified(manifest),
+        "data_notes": agreement.data_notes(manifest),
         "facts": _facts(digest),
         "boards": _boards(digest, digest.main, album),
         "tiers": _other_tiers(rest, digest.main),

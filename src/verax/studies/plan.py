@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -24,6 +25,7 @@ from verax.protocols import PROTOCOLS
 from verax.studies.spec import MethodSpec, Study
 from verax.tasks import task as find_task
 from verax.tasks.base import Learnable, is_learnable, is_regression
+from verax.tasks.climate import Climate
 
 ORACLE = "oracle"
 REFERENCES = (*CONTROLS, ORACLE)
@@ -170,12 +172,6 @@ def _notes(study: Study, subjects: Sequence[Subject]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _data_notes(subjects: Sequence[Subject]) -> tuple[str, ...]:
-    """What was done to the data of tasks that are made of data; each is said once."""
-    told = ((s.task.name, note) for s in subjects for note in getattr(s.task, "notes", ()))
-    return tuple(dict.fromkeys(f"{name}: {note}" for name, note in told))
-
-
 def _task(name: str, study: Study) -> Learnable:
     """A task with the options of the study."""
     usual = {"renderer": "sound", "background": "black"}
@@ -205,16 +201,17 @@ def _task(name: str, study: Study) -> Learnable:
 
 def _tasks(study: Study) -> list[Learnable]:
     """The tasks of a study; results are told apart by their names, so that no two may share one."""
-    found: dict[str, Learnable] = {}
-    for name in study.tasks:
-        task = _task(name, study)
-        if task.name in found:
+    made = [_task(name, study) for name in study.tasks]
+    counts = Counter(task.name for task in made)
+    # files of one name in two folders are told apart by what they hold
+    made = [t.told_apart() if counts[t.name] > 1 and isinstance(t, Climate) else t for t in made]
+    for name, count in Counter(task.name for task in made).items():
+        if count > 1:
             raise InvalidStudy(
-                f"Two tasks of the study have the name {task.name!r}, so that their results could not be "
-                "told apart: leave one out, or give one of their files another name."
+                f"Two tasks of the study are the same, {name!r}, so that their results could not be told "
+                "apart: leave one out."
             )
-        found[task.name] = task
-    return list(found.values())
+    return made
 
 
 def _subjects(study: Study, store: Path, train: Trainer | None) -> list[Subject]:
@@ -271,5 +268,4 @@ def compile_plan(study: Study, store: Path, train: Trainer | None = None) -> Pla
                 "samples": study.samples,
             }
             units.append(Unit(content_hash(values), subject, method, spec.label, settings[spec.label]))
-    noted = (*_notes(study, subjects), *_data_notes(subjects))
-    return Plan(study, tuple(subjects), tuple(units), noted)
+    return Plan(study, tuple(subjects), tuple(units), _notes(study, subjects))

@@ -76,5 +76,11 @@ def check_places(values: NDArray[Any], word: str, what: str) -> None:
     if word == "latitudes" and (np.abs(values) > 90.001).any():
         worst = values[int(np.abs(values).argmax())]
         raise InvalidInput(f"{what} has the latitude {worst:g}, which is not within -90 to 90.")
-    if len(np.unique(values)) < values.size:
-        raise InvalidInput(f"{what} has {word} that are there twice.")
+    # files with a "cyclic point" have 0 and 360, which are one place
+    turned = np.round(values % 360, 6) % 360 if word == "longitudes" else values
+    names, number, times = np.unique(turned, return_inverse=True, return_counts=True)
+    if len(names) < values.size:
+        pair = values[number == int(times.argmax())][:2]
+        raise InvalidInput(
+            f"{what} has {word} that are there twice ({pair[0]:g} and {pair[1]:g}): leave one of them out."
+        )

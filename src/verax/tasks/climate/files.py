@@ -206,12 +206,15 @@ def _from_series(raw: Series, reading: Reading) -> Field:
         raise InvalidInput(
             f"{raw.what} has {len(months)} months and none of them twice: anomalies need more than a year."
         )
-    if (some & ~ocean).any():
-        notes.append(f"{int((some & ~ocean).sum())} cells that miss some values were left out.")
+    if partly := int((some & ~ocean).sum()):
+        words = "cell that misses some values was" if partly == 1 else "cells that miss some values were"
+        notes.append(f"{partly} {words} left out.")
     cells, flat = steps.prepare(values[:, ocean], months, times)
     if flat.any():
         grid = raw.grid(ocean)
-        places = f"{int(flat.sum())} constant cells ({listing(grid, grid.cells[torch.from_numpy(flat)])})"
+        count = int(flat.sum())
+        places = f"{count} constant {'cell' if count == 1 else 'cells'}"
+        places += f" ({listing(grid, grid.cells[torch.from_numpy(flat)])})"
         if reading.constant == "refuse" or flat.all():
             raise InvalidInput(f"{raw.what} has {places}; 'constant = drop' leaves such cells out.")
         notes.append(f"Left out: {places}.")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from verax.errors import InvalidParameter
@@ -56,6 +56,20 @@ def _climate(name: str, origin: Any, *marks: str, **options: Any) -> Climate:
     return Climate(f"{name}?{told}" if told else name, origin, **given)
 
 
+def _words(name: str, source: object, reading: Reading, options: dict[str, Any]) -> tuple[str, ...] | None:
+    """How the command line asks for a field of one's own; what is only in memory it cannot ask for."""
+    if not isinstance(source, str | PurePath):
+        return None
+    usual = {option.name: option.default for option in fields(Reading)}
+    asked = {o: getattr(reading, o) for o in READING if o != "variable"}
+    asked = {o: value for o, value in asked.items() if value != usual[o]} | options
+    told = "&".join(
+        f"{o}={str(value).lower() if isinstance(value, bool) else value}" for o, value in asked.items()
+    )
+    words = [f"{name}?{told}" if told else name, "--field", str(Path(source).expanduser().absolute())]
+    return (*words, *(() if reading.variable is None else ("--variable", reading.variable)))
+
+
 def from_analytic(name: str, **options: Any) -> Climate:
     """The embedded field."""
     return _climate(name, analytic, **options)
@@ -80,5 +94,4 @@ def from_file(name: str, field: Any = None, **options: Any) -> Climate:
     if field is None:
         return _climate(name, _no_file, **options)
     made = _climate(name, partial(files.field, field, reading), *_marks(field, reading), **options)
-    made.source  # noqa: B018
-    return made
+    return replace(made, origin=made.source, words=_words(name, field, reading, options))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,11 @@ def _coordinate(array: Any, dimension: str) -> NDArray[Any] | None:
     return None if numbered else found.astype(np.float64)
 
 
+def _lacks_cftime() -> bool:
+    """Whether the package is missing that knows calendars of models, such as those without leap days."""
+    return importlib.util.find_spec("cftime") is None
+
+
 def _months(array: Any, time: str, what: str, monthly: bool | None) -> tuple[Any, Any, Any]:
     """Calendar months, years and days of the year, where the time axis knows them."""
     if time not in array.coords:
@@ -164,9 +170,11 @@ def _months(array: Any, time: str, what: str, monthly: bool | None) -> tuple[Any
         except (ValueError, ImportError, OverflowError) as error:
             if monthly is not None:
                 return None, None, None
+            needs = "install cftime, or " if _lacks_cftime() else ""
             raise InvalidInput(
                 f"{what} has times that cannot be read ({axis.attrs.get('calendar', 'no')} calendar, "
-                f"{axis.attrs['units']!r}): say whether it is monthly from January on (monthly) or not."
+                f"{axis.attrs['units']!r}): {needs}say monthly=true where every time is the month after the "
+                "last, or monthly=false for plain samples."
             ) from error
     if not np.issubdtype(axis.dtype, np.datetime64) and axis.dtype.kind != "O":
         return None, None, None

@@ -14,6 +14,25 @@ from verax.tasks.climate.arrays import check_places, check_whole
 from verax.tasks.climate.grid import Grid
 
 
+def unwrapped(longitudes: NDArray[Any]) -> NDArray[np.float64]:
+    """Longitudes that go on beyond 360 (or below 0) where an axis crosses the seam."""
+    return np.asarray(np.unwrap(longitudes.astype(np.float64), period=360))
+
+
+def _means(axis: NDArray[Any], first: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The means of blocks of an axis, each of which begins at one of `first`."""
+    return np.asarray(np.add.reduceat(axis, first) / np.diff(np.append(first, len(axis))))
+
+
+def _round_means(longitudes: NDArray[Any], first: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Means around the globe: 359 and 1 lie about 0, not about 180; counted as the file counts them."""
+    means = _means(unwrapped(longitudes), first)
+    if longitudes.min() < -180 or longitudes.max() > 360:
+        return means
+    west = -180 if longitudes.min() < 0 else 0
+    return np.asarray((means - west) % 360 + west)
+
+
 @dataclass(frozen=True)
 class Calendar:
     """When maps were.
@@ -98,7 +117,8 @@ class Series:
                 )
             return Calendar(self.months, self._elapsed(times))
         missing = int(gaps.sum()) - len(gaps)
-        note = f"{missing} months between the first and the last are missing."
+        what, verb = ("month", "is") if missing == 1 else ("months", "are")
+        note = f"{missing} {what} between the first and the last {verb} missing."
         return Calendar(self.months, times, (note,) if missing else ())
 
     def _counted(self, months: NDArray[Any]) -> NDArray[np.float64]:
@@ -120,15 +140,11 @@ class Series:
     def coarser(self, step: int, by: str, share: float) -> Series:
         """Fewer points; rows from north to south."""
         values, rows, columns = steps.coarsen(self.values, step, by, share)
-
-        def axis(of: NDArray[Any] | None, first: NDArray[np.int64]) -> NDArray[Any] | None:
-            if of is None:
-                return None
-            if by == "points":
-                return of[first]
-            return np.add.reduceat(of, first) / np.diff(np.append(first, len(of)))
-
-        latitudes, longitudes = axis(self.latitudes, rows), axis(self.longitudes, columns)
+        latitudes, longitudes = self.latitudes, self.longitudes
+        if latitudes is not None:
+            latitudes = latitudes[rows] if by == "points" else _means(latitudes, rows)
+        if longitudes is not None:
+            longitudes = longitudes[columns] if by == "points" else _round_means(longitudes, columns)
         if latitudes is not None and latitudes[0] < latitudes[-1]:
             values, latitudes = values[:, ::-1], latitudes[::-1]
         return replace(self, values=values, latitudes=latitudes, longitudes=longitudes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -46,6 +46,7 @@ class Climate:
         uniform: every pair of cells of the inputs has this correlation.
         globally: weight of a pattern in the inputs that is the same everywhere.
         patches: side of the patches of cells that maps are compared on; 1 compares cells.
+        words: how the command line asks for it: by its name (the default), by these words, or (None) not.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Climate:
     uniform: float = 0.0
     globally: float = 0.0
     patches: int = 1
+    words: tuple[str, ...] | None = ()
 
     def __post_init__(self) -> None:
         for word, value, low in (
@@ -79,6 +81,11 @@ class Climate:
     def field(self) -> Field:
         """What inputs are drawn from; the function stays that of the unblended field."""
         return self.source.blend(self.uniform, self.globally)
+
+    def told_apart(self) -> Climate:
+        """The same task with what its field holds in its name, where another field has that name too."""
+        mark = "&" if "?" in self.name else "?"
+        return replace(self, name=f"{self.name}{mark}content={self.source.digest[:6]}", origin=self.source)
 
     @property
     def grid(self) -> Grid:

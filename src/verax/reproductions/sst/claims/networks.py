@@ -72,7 +72,7 @@ def epochs(evidence: Evidence) -> Finding:
     return exact(
         abs(seen - 50) < 0.05,
         f"The optimiser in the file has counted {steps:,} steps, which are {seen:.1f} epochs of {EPOCH:,} "
-        "steps: it saw more than the 50 epochs that the notebook logs.",
+        + ("steps: it saw more than the 50 epochs that the notebook logs." if seen > 50.05 else "steps."),
         "the count of steps is that of 50 epochs",
         seen,
     )
@@ -102,11 +102,13 @@ def linear_65(evidence: Evidence) -> Finding:
 def nonlinear(evidence: Evidence) -> Finding:
     found = evidence.on_published()
     value, low, high = found.intercept
+    deviations = abs(found.mean) / found.variance**0.5
+    size = "half a standard deviation" if 0.45 < deviations < 0.55 else f"{deviations:.2f} deviations"
+    why = f": most of what was missing is the mean of y ({found.mean:.3f}, {size}), not a bend"
     return Finding(
         HOLDS if high < 0.75 else FAILS,
         f"The linear model has no intercept. With one the same fit explains {value:.3f} [{low:.3f}, "
-        f"{high:.3f}]: most of what was missing is the mean of y ({found.mean:.3f}, half a standard "
-        "deviation), not a bend.",
+        f"{high:.3f}]{'' if high < 0.75 else why}.",
         "R2 with an intercept stays below 0.75",
         value,
         low,
@@ -140,12 +142,13 @@ def collinearity(evidence: Evidence) -> Finding:
     gap = ridge - free
     first, second = evidence.fit(INTERCEPT)[0], evidence.fit(RIDGE)[0]
     low, high = np.quantile(gap[1:], [0.025, 0.975])
+    why = ": nearly the same prediction, other maps" * (abs(first - second) < _LIKE)
+    why += ". Collinear cells, above all at the pole, share out coefficients at will"
     return Finding(
         HOLDS if high < 0.05 else FAILS,
         f"Least squares has r = {words(free)} at R2 {first:.3f}, ridge regression r = {words(ridge)} at R2 "
-        f"{second:.3f}: nearly the same prediction, other maps. Collinear cells, above all at the pole, "
-        "share out coefficients at will.",
-        "a penalty of 0.01 changes r of the linear model by less than 0.05",
+        f"{second:.3f}{'' if high < 0.05 else why}.",
+        "a penalty of 0.01 raises r of the linear model by less than 0.05",
         float(gap[0]),
         float(low),
         float(high),

@@ -88,9 +88,9 @@ def lime(evidence: Evidence) -> Finding:
     gap = right - scrambled
     low, high = np.quantile(gap[1:], [0.025, 0.975])
     return Finding(
-        HOLDS if high < 0.05 else FAILS,
-        f"Weights are taken in the order of importance and laid out as cells: r with the truth falls from "
-        f"{words(right)} to {words(scrambled)}.",
+        HOLDS if max(abs(low), abs(high)) < 0.05 else FAILS,
+        f"Weights are taken in the order of importance and laid out as cells: r with the truth "
+        f"{'falls' if gap[0] > 0 else 'goes'} from {words(right)} to {words(scrambled)}.",
         "laying weights out so changes r by less than 0.05",
         float(gap[0]),
         float(low),
