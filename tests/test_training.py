@@ -431,5 +431,6 @@ def test_recorded_steps_are_the_plain_ones(monkeypatch, stop):
         found.append((stepper.weights.clone(), stepper.history.clone()))
     (first, one), (second, two) = found
     torch.testing.assert_close(one, two, rtol=1e-2, atol=1e-3)
-    torch.testing.assert_close(first, second, rtol=1e-2, atol=1e-3)
+    # where a gradient is next to nothing its sign is chance, and Adam goes a whole step either way
+    torch.testing.assert_close(first, second, rtol=1e-2, atol=5e-3)
     assert float(one[-1, 0]) < float(one[0, 0])
