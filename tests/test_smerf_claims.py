@@ -228,6 +228,19 @@ def test_accuracy_on_photographs_needs_all_settings_of_the_plain_network():
         assert decide("real-accuracy", measured(certificates=rows)).verdict == base.UNTESTABLE
 
 
+def test_claims_about_settings_that_were_never_learned_are_not_testable():
+    """What a dead network is said to look at is no evidence about methods."""
+    dark = made_up(samples=3)
+    dark = dark.assign(value=dark["value"] * 0.5)
+    rows = on_photographs(mean_accuracy=0.99)
+    rows = [{**row, "mean_accuracy": 0.62} if "cr2" in row["task"] else row for row in rows]
+    found = measured(backgrounds={"noise": dark, "real": dark}, certificates=rows)
+    with pytest.raises(base.NotTestable, match="did not learn complex-cr2 on the real background.*62%"):
+        found.draws("pafl", ["IG"], family="complex", background="real")
+    assert found.draws("pafl", ["IG"], family="simple", background="real").size
+    assert found.draws("pafl", ["IG"], family="complex", background="noise").size
+
+
 @pytest.mark.parametrize(("complicated", "verdict"), [(0.8, base.HOLDS), (1.2, base.FAILS)])
 def test_noise_has_to_lower_both_families(complicated, verdict):
     black = made_up(samples=3, spread=0.001, metrics=("pafl",), level=lambda *_: 0.3)

@@ -36,6 +36,7 @@ ALIASES: dict[str, tuple[str, ...]] = {"Random": ("random",), "Edge": ("edge@pub
 """The paper's name -> labels that stand for it when it is not there itself."""
 
 ORACLE, EVERYTHING = "oracle", "input"
+LEARNED = 0.9  # accuracy below which no try is accepted, whatever the background
 DRAWS = 400
 """Replicates: enough for the second digit of an interval, which is all that a page shows."""
 
@@ -193,6 +194,7 @@ class Measurements:
         missing = [task for task in wanted if task not in set(index["task"])]
         if missing:
             raise NotTestable(f"The run has no {metric.upper()} of {network} on {missing[0]} ({background}).")
+        self._check_learned(wanted, network, background)
         mask = index["task"].isin(wanted).to_numpy()
         if groups:
             mask = mask & index["group"].isin(groups).to_numpy()
@@ -201,6 +203,19 @@ class Measurements:
             pairs = set(self.table(other, network, background).index.itertuples(index=False, name=None))
             mask = mask & np.array([pair in pairs for pair in index.itertuples(index=False, name=None)])
         return np.flatnonzero(mask)
+
+    def _check_learned(self, tasks: Sequence[str], network: str, background: str) -> None:
+        """Refuse settings whose network never learned them: the paper accepts none below 0.9."""
+        where = None if background == BLACK else background
+        names = set(self.networks.get(network, {}).values())
+        for row in self.certificates:
+            task, right = str(row["task"]).rpartition("/")[2], float(row.get("mean_accuracy", 1.0))
+            meant = task in tasks and row["network"] in names and row.get("background") == where
+            if meant and right < LEARNED:
+                raise NotTestable(
+                    f"The {network} network of this run did not learn {task} on the {background} background: "
+                    f"it is right about {right:.0%} of the scenes."
+                )
 
     def any_undefined(
         self, metric: str, method: str, positions: NDArray[np.int64], network: str, background: str
