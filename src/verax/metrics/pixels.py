@@ -59,9 +59,10 @@ def compare(marks: Tensor, shown: Rows, weights: Rows, whole: Tensor | None = No
     count, width = marks.shape
     if marks.device.type != "cpu":
         every = slice(0, count)
-        region, heavy = shown(every), weights(every)
-        sums = ((heavy * marks).sum(1).double(), heavy.sum(1).double() if whole is None else whole)
-        return Compared((region & marks).sum(1), marks.sum(1), region.sum(1), *sums)
+        region, values = shown(every), weights(every)
+        inside = (values * marks).sum(1).double()
+        whole = values.sum(1).double() if whole is None else whole
+        return Compared((region & marks).sum(1), marks.sum(1), region.sum(1), inside, whole)
     masks = marks.numpy()
     length = _length(width)
     numbers = np.empty((3, count), np.int64)
@@ -71,14 +72,15 @@ def compare(marks: Tensor, shown: Rows, weights: Rows, whole: Tensor | None = No
         bits, others = _packed(own), _packed(shown(part).numpy())
         for row, words in enumerate((bits & others, bits, others)):
             np.bitwise_count(words).sum(1, out=numbers[row, part])
-        heavy = weights(part).numpy()
+        heavy: NDArray[Any] = weights(part).numpy()
         pieces = heavy.reshape(len(own), -1, length)
         floats = own.view(np.uint8).astype(heavy.dtype).reshape(pieces.shape)
         sums_[0, part] = np.vecdot(pieces, floats)
         if whole is None:
             sums_[1, part] = np.vecdot(pieces, np.ones(length, heavy.dtype))
     inside, summed = torch.from_numpy(sums_.sum(2))
-    return Compared(*torch.from_numpy(numbers), inside, summed if whole is None else whole)
+    both, marked, seen = torch.from_numpy(numbers)
+    return Compared(both, marked, seen, inside, summed if whole is None else whole)
 
 
 def _packed(marks: NDArray[np.bool_]) -> NDArray[np.unsignedinteger[Any]]:
@@ -147,8 +149,9 @@ def measure(values: Tensor) -> Measured:
         peak = values == values.amax(1, keepdim=True)
         # the largest number among equals is the first pixel, on every device
         place = (peak * torch.arange(width, 0, -1, device=values.device)).argmax(1, keepdim=True)
-        sums = (each.sum(1, keepdim=True).double() for each in (values, values.square()))
-        return Measured(place, peak.sum(1) > 1, *sums, bool(((values >= 0) & values.isfinite()).all()))
+        total, squares = (each.sum(1, keepdim=True).double() for each in (values, values.square()))
+        plain = bool(((values >= 0) & values.isfinite()).all())
+        return Measured(place, peak.sum(1) > 1, total, squares, plain)
     kind, infinite = _CODES[values.dtype]
     every, length = values.numpy(), _length(width)
     bits: NDArray[np.uint64] = every.view(kind)

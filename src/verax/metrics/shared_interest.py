@@ -69,8 +69,8 @@ class Counts:
     @classmethod
     def rows(cls, shown: Tensor, marked: Tensor) -> Counts:
         """Count regions ``(N, P)`` bool."""
-        sizes = (pixels.count(each) for each in (shown & marked, marked, shown))
-        return cls(*sizes, marked.shape[1])
+        both = pixels.count(shown & marked)
+        return cls(both, pixels.count(marked), pixels.count(shown), marked.shape[1])
 
     def _share(self, whole: Tensor) -> Tensor:
         score = self.both.double() / torch.where(whole > 0, whole, 1)

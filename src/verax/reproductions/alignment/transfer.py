@@ -141,11 +141,11 @@ def _stage(options: Options) -> tuple[list[tuple[Subject, str]], AnnotatedImages
             words,
         )
     images, part = find_images(options.data)
-    target, where = _target(images, options)
+    other, where = _target(images, options)
     subjects = [listed(name) for name in options.networks]
     groups = [subject.name.partition(":")[0] for subject in subjects]
     words = f"Networks as published; alignment with the {part} in {images.name}, transfer to {where}"
-    return list(zip(subjects, groups, strict=True)), images, part, target, words
+    return list(zip(subjects, groups, strict=True)), images, part, other, words
 
 
 def _target(images: AnnotatedImages, options: Options) -> tuple[AnnotatedImages, str]:
