@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-_CHUNK = 1 << 19
+_CHUNK = 1 << 18
 """Pixels worked on at once on a CPU, so that what is in between stays in its cache."""
 _PIECE = 4096
 """Values that are added up in their own type before float64 goes on, which keeps the digits of long sums."""
