@@ -120,20 +120,23 @@ def gather(options: Options) -> Evidence:
 
 
 def over_permutations(evidence: Evidence, score: str, part: str, draws: int = 2000) -> Floats:
-    """What the published not-spurious test gives over permutations of the colours, for the spurious network.
+    """What the published not-spurious test gives over permutations of the colours: ``(networks, draws)``.
 
-    A permutation gives each digit one colour, so that its score is a sum over ten of the hundred pairs of
-    digit and colour, which the test with random colours has all of. Over all permutations the mean is that of
-    random colours.
+    A permutation gives each digit one colour, so that the score of a spurious network is a sum over ten of
+    the hundred pairs of digit and colour, which are all in the test with random colours. Over permutations
+    the mean is that of random colours.
     """
     rows = evidence.where(network=SPURIOUS, test="random", part=part, method=METHOD)
-    pairs = rows.groupby(["label", "colour"])[score].mean().unstack().to_numpy(np.float64)
-    shares = rows["label"].value_counts(normalize=True).sort_index().to_numpy()
-    if pairs.shape != (10, 10) or np.isnan(pairs).any():
-        raise NotTestable("Too few images: not every digit was seen with every colour.")
     picks = np.random.default_rng(0).permuted(np.tile(np.arange(10), (draws, 1)), axis=1)
-    found: Floats = pairs[np.arange(10), picks] @ shares
-    return found
+    found = []
+    for _, own in rows.groupby("seed", sort=True):
+        pairs = own.groupby(["label", "colour"])[score].mean().unstack().to_numpy(np.float64)
+        shares = own["label"].value_counts(normalize=True).sort_index().to_numpy()
+        if pairs.shape != (10, 10) or np.isnan(pairs).any():
+            raise NotTestable("Too few images: not every digit was seen with every colour.")
+        found.append(pairs[np.arange(10), picks] @ shares)
+    result: Floats = np.stack(found)
+    return result
 
 
 def noise_iou(evidence: Evidence, network: str, test: str) -> float:
