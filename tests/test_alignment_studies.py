@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import pickle
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 import alignment_trees as trees
 from verax.cli.main import app
 from verax.errors import InvalidParameter, MissingExtra, MissingFile, UnknownName, VeraxError
+from verax.metrics.alignment import judge
 from verax.networks import lites
 from verax.networks.zoo import Preprocessing, Subject
 from verax.reproductions.alignment import (
@@ -229,6 +231,41 @@ def test_table_1_of_the_paper_shows_the_other_test_set():
     digit = mnist.PAPER[mnist.SPURIOUS, "digit"]
     assert round(digit[0][1], 3) == mnist.TABLE_1["digit"][0]  # the not-spurious test
     assert abs(digit[1][1] - mnist.TABLE_1["digit"][0]) > 0.06  # not the spurious one, which the text names
+
+
+def _by_colour(values):
+    """A spurious network whose box PG depends on digit and colour as `values` says, ten images for each."""
+    label, colour = (grid.ravel().repeat(10) for grid in np.indices((10, 10)))
+    rows = {"label": label, "colour": colour, "pointing-game": values[label, colour], "area": 0.2}
+    labels = {"network": mnist.SPURIOUS, "seed": 0, "test": "random", "method": mnist.METHOD}
+    tables = [pd.DataFrame(rows).assign(**labels, part=part) for part in ("box", "digit")]
+    return Evidence(pd.concat(tables, ignore_index=True), {"published": True})
+
+
+def test_one_permutation_is_one_of_many():
+    values = np.random.default_rng(0).random((10, 10))
+    found = mnist.over_permutations(_by_colour(values), "pointing-game", "box", 20_000)
+    assert found.mean() == pytest.approx(values.mean(), abs=0.003)  # that of random colours
+    rows = values[np.arange(10)]
+    assert found.min() >= rows.min(1).mean()
+    assert found.max() <= rows.max(1).mean()
+    assert found.std() > 0.03
+    same = mnist.over_permutations(_by_colour(np.full((10, 10), 0.4)), "pointing-game", "box")
+    assert np.allclose(same, 0.4)
+    few = _by_colour(values)
+    few.rows = few.rows[few.rows["colour"] < 9]
+    with pytest.raises(NotTestable, match="every colour"):
+        mnist.over_permutations(few, "pointing-game", "box")
+
+
+def test_noise_is_what_noise_scores(digits):
+    maps = torch.randn(400, 28, 28, generator=torch.Generator().manual_seed(0)).abs()
+    masks = digits.read(range(400)).parts["digit"]
+    rows = pd.DataFrame({"area": masks.double().mean((1, 2)).numpy()})
+    labels = {"network": mnist.SPURIOUS, "seed": 0, "test": "permuted", "method": mnist.METHOD}
+    evidence = Evidence(rows.assign(**labels, part="digit"))
+    wanted = float(judge(maps, masks).scores["iou"].mean())
+    assert mnist.noise_iou(evidence, mnist.SPURIOUS, "permuted") == pytest.approx(wanted, abs=0.004)
 
 
 # -- one-shot transfer -------------------------------------------------------------------------------------
@@ -495,3 +532,39 @@ def test_transfer_to_breeds_end_to_end(photographs, tmp_path, monkeypatch):
     _check(done, tmp_path)
     verdicts = {claim.id: finding.verdict for claim, finding in done.findings}
     assert verdicts["transfer-cam"] == UNTESTABLE  # two networks have no correlation
+
+
+def _cifar(folder, classes=4, each=5):
+    """CIFAR-100 in its official layout: every class has a colour of its own."""
+    labels = [number % classes for number in range(classes * each)]
+    levels = np.random.default_rng(0).integers(0, 60, (len(labels), 3, 32, 32), dtype=np.uint8)
+    for row, label in enumerate(labels):
+        levels[row, label % 3] += np.uint8(60 * (1 + label // 3))
+    folder.mkdir(parents=True)
+    data = {b"data": levels.reshape(len(labels), 3072), b"fine_labels": labels}
+    names = {b"fine_label_names": [f"class {name}".encode() for name in range(classes)]}
+    (folder / "test").write_bytes(pickle.dumps(data, 2))
+    (folder / "meta").write_bytes(pickle.dumps(names, 2))
+
+
+def test_transfer_to_cifar_where_it_is_found(photographs, tmp_path, monkeypatch):
+    monkeypatch.setattr(transfer, "listed", _untrained)
+    _cifar(tmp_path / "data" / "cifar-100-python")
+    monkeypatch.setenv("VERAX_DATA", str(tmp_path / "data"))
+    done = _done("transfer", tmp_path, methods=["gradient"], data=photographs, networks=["one", "other"])
+    _check(done, tmp_path)
+    assert "transfer to CIFAR-100 (20 images" in done.evidence.facts["about"]
+    assert done.evidence.tables["draws"]["transfer"].between(0, 1).all()
+
+
+def test_transfer_says_what_it_needs(tmp_path, monkeypatch):
+    class Others:
+        name = "photographs"
+
+    monkeypatch.setenv("VERAX_DATA", str(tmp_path))
+    monkeypatch.setattr(transfer, "find_images", lambda _: (Others(), "object"))
+    with pytest.raises(MissingFile, match="cifar-100-python"):
+        transfer.gather(Options(networks=["timm:resnet18"], quick=True))
+    (tmp_path / "cifar100").mkdir()
+    with pytest.raises(MissingFile, match="kriz/cifar"):
+        transfer.gather(Options(networks=["timm:resnet18"], quick=True))

@@ -109,7 +109,7 @@ def _data(
 
 
 def align(
-    model: Annotated[str, typer.Option(help="timm:NAME or torchvision:NAME.")],
+    model: Annotated[str, typer.Option(help="timm:NAME, torchvision:NAME or efficientnet-lite0 to 2.")],
     images: Annotated[Path | None, typer.Option(help="Folder of pictures.")] = None,
     masks: Annotated[Path | None, typer.Option(help="Folder of masks with the same names.")] = None,
     boxes: Annotated[Path | None, typer.Option(help="CSV file: image,xmin,ymin,xmax,ymax[,label].")] = None,

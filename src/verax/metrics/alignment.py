@@ -16,7 +16,7 @@ from verax.errors import InvalidParameter, suggestion
 from verax.metrics import chance, pixels
 from verax.metrics.binarisation import Binarisation, Flat
 from verax.metrics.pointing import check_pointing, dilated, pointing_rows
-from verax.metrics.shared_interest import MASSES, Counts, checked_masks, energy_rows
+from verax.metrics.shared_interest import MASSES, Counts, checked_masks, weights
 
 SCORES = ("iou", "ground-truth-coverage", "saliency-coverage", "pointing-game", "energy")
 """The scores of alignment, in the order of their columns."""
@@ -111,28 +111,24 @@ def shared_interest(maps: Tensor, masks: Tensor, judging: Judging | None = None)
 
 
 def _scores(maps: Tensor, masks: Tensor, judging: Judging) -> tuple[dict[str, Tensor], Counts, Tensor]:
-    """Everything that looks at single pixels happens here, part by part, while a part is in the cache."""
-    count, where = len(masks), masks.device
-    both, sizes, shown = (torch.empty(count, dtype=torch.int64, device=where) for _ in range(3))
-    hit, mass = (torch.empty(count, dtype=torch.float64, device=where) for _ in range(2))
-    flat = torch.empty(count, dtype=torch.bool, device=where)
-    for part in pixels.chunks(masks):
-        own, values = masks[part].flatten(1), Flat.of(maps[part])
-        region = judging.binarisation.shown(values, judging.binarisation.levels(values))
-        both[part], sizes[part] = pixels.count(region & own), pixels.count(own)
-        shown[part], flat[part] = pixels.count(region), values.flat
-        mass[part] = energy_rows(values, own, judging.mass)
-        near = own if judging.tolerance <= 1 else dilated(masks[part], judging.tolerance).flatten(1)
-        hit[part] = pointing_rows(values, near, judging.ties)
-    counts = Counts(both, sizes, shown, masks.shape[1] * masks.shape[2])
+    every, measured = masks.flatten(1), Flat.of(maps)
+    levels = judging.binarisation.levels(measured)
+
+    def region(part: slice) -> Tensor:
+        return judging.binarisation.shown(measured.values[part], levels[part])
+
+    found = pixels.compare(every, region, *weights(measured, judging.mass))
+    counts = Counts(found.both, found.marked, found.shown, every.shape[1])
+    near = every if judging.tolerance <= 1 else dilated(masks, judging.tolerance).flatten(1)
+    hit, mass = pointing_rows(measured, near, judging.ties), (found.inside / found.whole).clamp(0, 1)
     scores = {
         "iou": counts.iou,
         "ground-truth-coverage": counts.ground_truth_coverage,
         "saliency-coverage": counts.saliency_coverage,
-        "pointing-game": torch.where(sizes > 0, hit, torch.nan),
-        "energy": torch.where(sizes > 0, mass, torch.nan),
+        "pointing-game": torch.where(counts.marked > 0, hit, torch.nan),
+        "energy": torch.where(counts.marked > 0, mass, torch.nan),
     }
-    return _defined(scores, judging), counts, flat
+    return _defined(scores, judging), counts, measured.flat
 
 
 def _defined(scores: dict[str, Tensor], judging: Judging) -> dict[str, Tensor]:

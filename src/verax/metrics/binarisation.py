@@ -8,6 +8,7 @@ on that, so levels are found in the map's own numbers, which costs no rounding.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -25,6 +26,8 @@ RULES = {
 }
 _SMALL, _LARGE = 1e-12, 1e12
 """Between these, squares in float32 neither vanish nor overflow."""
+_LOST = 16
+"""How many times as large as the variance the square of the mean may be, for one pass to be enough."""
 DEFAULTS = {"std": 1.0, "threshold": 0.5, "percentile": 90.0, "top": 0.1}
 
 
@@ -72,15 +75,11 @@ class Binarisation:
     def __call__(self, maps: Tensor) -> Tensor:
         """The pixels that count as shown, ``(N, H, W)`` bool; none of a flat map (see `flat`)."""
         measured = Flat.of(maps)
-        levels = self.levels(measured)
-        result = torch.empty(maps.shape, dtype=torch.bool, device=maps.device)
-        for part in pixels.chunks(measured.values):
-            result[part] = self.shown(measured[part], levels[part]).view_as(result[part])
-        return result
+        return self.shown(measured.values, self.levels(measured)).view(maps.shape)
 
-    def shown(self, maps: Flat, levels: Tensor) -> Tensor:
-        """The same for maps whose levels are known: ``(N, P)`` bool."""
-        return self._strongest(maps, levels) if self.rule == "top" else pixels.reaches(maps.values, levels)
+    def shown(self, values: Tensor, levels: Tensor) -> Tensor:
+        """The same for rows ``(N, P)`` whose levels are known: ``(N, P)`` bool."""
+        return self._strongest(values, levels) if self.rule == "top" else pixels.reaches(values, levels)
 
     def levels(self, maps: Flat) -> Tensor:
         """What a pixel must reach: ``(N, 1)`` in the type of the maps; infinity where a map is flat."""
@@ -88,9 +87,8 @@ class Binarisation:
         return pixels.rounded_up(levels, maps.values.dtype)
 
     def _levels(self, maps: Flat) -> Tensor:
-        low, high = maps.low.double(), maps.high.double()
         if self.rule == "threshold":
-            return low * (1 - self.value) + high * self.value
+            return maps.low.double() * (1 - self.value) + maps.high.double() * self.value
         if self.rule == "percentile":
             # between two neighbours, as numpy.percentile does
             place = self.value / 100 * (maps.values.shape[1] - 1)
@@ -102,32 +100,38 @@ class Binarisation:
         if self.rule == "top":
             total = maps.values.shape[1]
             return maps.values.kthvalue(total - self._wanted(total) + 1, dim=1, keepdim=True).values.double()
-        return self._above_mean(maps, low, high)
+        return self._above_mean(maps)
 
-    def _above_mean(self, maps: Flat, low: Tensor, high: Tensor) -> Tensor:
-        span, largest = high - low, torch.maximum(low.abs(), high.abs())
-        values, start, unit = maps.values, torch.zeros_like(low), torch.ones_like(low)
-        if (((largest > 4 * span) | (largest > _LARGE) | (largest < _SMALL)) & ~maps.flat[:, None]).any():
-            # digits would be lost beside a large mean, and squares would overflow or vanish
-            start, unit = low, torch.where(span > 0, span, 1)
-            values = (maps.values - maps.low) / unit.to(values.dtype)
-        mean = values.mean(1, keepdim=True)
-        away = torch.empty_like(mean)
-        for part in pixels.chunks(values):
-            away[part] = torch.linalg.vector_norm(values[part] - mean[part], dim=1, keepdim=True)
-        std = away.double() / values.shape[1] ** 0.5
-        level: Tensor = start + (mean.double() + self.value * std) * unit
+    def _above_mean(self, maps: Flat) -> Tensor:
+        count = maps.values.shape[1]
+        mean = maps.about.total / count
+        variance = maps.about.squares / count - mean.square()
+        level: Tensor = mean + self.value * variance.clamp(min=0).sqrt()
+        size = torch.maximum(maps.high.abs(), mean.abs())
+        # digits are lost where the mean is large beside what is left, and squares may overflow or vanish
+        lost = ~((mean.square() < _LOST * variance) & (size > _SMALL) & (size < _LARGE))[:, 0] & ~maps.flat
+        if lost.any():
+            level[lost] = self._with_care(maps.values[lost], maps.low[lost], maps.high[lost])
+        return level
+
+    def _with_care(self, values: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """The same after each map was scaled to [0, 1], in two passes."""
+        span = high.double() - low
+        scaled = (values - low) / span.to(values.dtype)
+        mean = scaled.mean(1, keepdim=True)
+        std = torch.linalg.vector_norm(scaled - mean, dim=1, keepdim=True).double() / values.shape[1] ** 0.5
+        level: Tensor = low.double() + (mean.double() + self.value * std) * span
         return level
 
     def _wanted(self, total: int) -> int:
         return max(1, round(self.value * total)) if self.value < 1 else min(int(self.value), total)
 
-    def _strongest(self, maps: Flat, levels: Tensor) -> Tensor:
+    def _strongest(self, values: Tensor, levels: Tensor) -> Tensor:
         """Exactly K pixels; among equals at the K-th place, those that come first in one fixed shuffle."""
-        total = maps.values.shape[1]
-        above = maps.values > levels
-        order = shuffle(total, maps.values.device)
-        tied = pixels.equals(maps.values, levels)[:, order]
+        total = values.shape[1]
+        above = values > levels
+        order = shuffle(total, values.device)
+        tied = pixels.equals(values, levels)[:, order]
         left = self._wanted(total) - pixels.count(above)[:, None]
         chosen = torch.zeros_like(above)
         chosen[:, order] = tied & (tied.cumsum(1) <= left)
@@ -140,15 +144,17 @@ class Flat:
 
     Attributes:
         values: ``(N, P)``.
-        low: ``(N, 1)``; the smallest value.
-        high: ``(N, 1)``; the largest one.
+        high: ``(N, 1)``; the largest value.
         flat: ``(N,)``; whether all values are the same.
+        signed: whether any value may be negative.
+        about: places of the largest values, and sums.
     """
 
     values: Tensor
-    low: Tensor
     high: Tensor
     flat: Tensor
+    signed: bool
+    about: pixels.Measured
 
     @classmethod
     def of(cls, maps: Tensor) -> Flat:
@@ -161,19 +167,35 @@ class Flat:
             values = values.to(torch.float32 if half else torch.float64)
         if not len(values):
             none = values.new_zeros(0, 1)
-            return cls(values, none, none, none[:, 0].bool())
+            flat, real = none[:, 0].bool(), none.double()
+            return cls(values, none, flat, False, pixels.Measured(none.long(), flat, real, real, True))
         values = values.contiguous()
-        low, high = values.amin(1, keepdim=True), values.amax(1, keepdim=True)
-        # NaN and infinity show in them, and so does a span that the type cannot hold
-        if not bool((high - low).isfinite().all()):
-            good = torch.maximum(low.abs(), high.abs()).double() <= LIMIT
-            values = torch.where(good, values.double(), 0.0)
-            low, high = (torch.where(good, ends.double(), 0.0) for ends in (low, high))
-        return cls(values, low, high, (low == high)[:, 0])
+        about = pixels.measure(values)
+        signed = not about.plain
+        if signed:
+            low, high = values.amin(1, keepdim=True), values.amax(1, keepdim=True)
+            # NaN and infinity show in them, and so does a span that the type cannot hold
+            if not bool((high - low).isfinite().all()):
+                good = torch.maximum(low.abs(), high.abs()).double() <= LIMIT
+                values = torch.where(good, values.double(), 0.0)
+                about = pixels.measure(values)
+        high = values.gather(1, about.place)
+        flat = values[:, 0] == high[:, 0]
+        if flat.any():  # only these can be
+            flat[flat.clone()] = (values[flat] == high[flat]).all(1)
+        return cls(values, high, flat, signed, about)
 
-    def __getitem__(self, part: slice) -> Flat:
-        """Some of the maps."""
-        return Flat(self.values[part], self.low[part], self.high[part], self.flat[part])
+    @cached_property
+    def low(self) -> Tensor:
+        """``(N, 1)``; the smallest value."""
+        return self.values.amin(1, keepdim=True) if len(self.values) else self.high
+
+    @cached_property
+    def ordinary(self) -> bool:
+        """Whether no value is negative, and sums and squares neither vanish nor overflow."""
+        if self.signed or not len(self.high):
+            return False
+        return bool(self.high.min() > _SMALL) and bool(self.high.max() < _LARGE)
 
 
 def flat(maps: Tensor) -> Tensor:

@@ -47,12 +47,14 @@ def check_pointing(tolerance: float, ties: str) -> None:
 
 def pointing_rows(maps: Flat, found: Tensor, ties: str) -> Tensor:
     """The same for maps that were measured already; `found` ``(N, P)`` is the mask, dilated if need be."""
-    peak = pixels.equals(maps.values, maps.high)
+    score = found.gather(1, maps.about.place)[:, 0].double()
     if ties == "first":
-        # the largest number among equals is the first pixel, on every device
-        order = torch.arange(peak.shape[1], 0, -1, device=peak.device)
-        return found.gather(1, (peak * order).argmax(1, keepdim=True))[:, 0].double()
-    return pixels.count(peak & found).double() / pixels.count(peak)
+        return score
+    tied = maps.about.tied
+    if tied.any():
+        peak = pixels.equals(maps.values[tied], maps.high[tied])
+        score[tied] = pixels.count(peak & found[tied]).double() / pixels.count(peak)
+    return score
 
 
 def dilated(mask: Tensor, radius: float) -> Tensor:

@@ -127,21 +127,25 @@ def energy(maps: Tensor, masks: Tensor, mass: str = "positive") -> Tensor:
     if mass not in MASSES:
         raise InvalidParameter(f"There is no mass named {mass!r}{suggestion(str(mass), MASSES)}")
     marked, measured = checked_masks(masks, maps).flatten(1), Flat.of(maps)
-    inside = torch.empty(len(maps), dtype=torch.float64, device=maps.device)
-    for part in pixels.chunks(marked):
-        inside[part] = energy_rows(measured[part], marked[part], mass)
-    return torch.where(marked.any(1), inside, torch.nan)
+    found = pixels.compare(marked, lambda part: marked[part], *weights(measured, mass))
+    return torch.where(found.marked > 0, (found.inside / found.whole).clamp(0, 1), torch.nan)
 
 
-def energy_rows(maps: Flat, marked: Tensor, mass: str = "positive") -> Tensor:
-    """The same for maps that were measured already and masks ``(N, P)``; 0 where nothing was marked."""
-    values, peak = maps.values, maps.high
-    if mass == "scaled":
-        values, peak = values - maps.low, maps.high - maps.low
-    elif maps.low.min() < 0:
-        values = values.abs() if mass == "magnitude" else values.clamp(min=0)
+def weights(maps: Flat, mass: str = "positive") -> tuple[pixels.Rows, Tensor | None]:
+    """What `energy` adds up, for some of the maps at a time, and the sums, where they are known already."""
+    if mass != "scaled" and maps.ordinary:
+        return maps.values.__getitem__, maps.about.total[:, 0]
+
+    def some(part: slice) -> Tensor:
+        values = maps.values[part]
+        if mass == "scaled":
+            values = values - maps.low[part]
+        else:
+            values = values.abs() if mass == "magnitude" else values.clamp(min=0)
         peak = values.amax(1, keepdim=True)
-    if not (peak.min() > _SMALL and peak.max() < _LARGE):
+        if peak.min() > _SMALL and peak.max() < _LARGE:
+            return values
         # ones instead of nothing, and no sum that overflows
-        values = torch.where(peak > 0, values / torch.where(peak > 0, peak, 1), 1.0)
-    return (pixels.inside(values, marked) / values.sum(1)).clamp(0, 1)
+        return torch.where(peak > 0, values / torch.where(peak > 0, peak, 1), 1.0)
+
+    return some, None

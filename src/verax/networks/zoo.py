@@ -115,11 +115,11 @@ def subject(model: str | nn.Module, weights: str | Path = PRETRAINED, outputs: i
         own = from_timm(config) if isinstance(config, Mapping) else Preprocessing()
         return Subject(type(model).__name__, model, own)
     if str(model).startswith("efficientnet-lite"):
-        return cast("Subject", registry.load("verax.networks.lites:lite")(str(model)))
+        return _lite(str(model), str(weights), outputs)
     source, colon, name = str(model).partition(":")
     if not colon or source not in SOURCES or not name:
         raise UnknownName(
-            f"A network is called timm:NAME or torchvision:NAME, not {str(model)!r}; "
+            f"A network is called timm:NAME, torchvision:NAME or efficientnet-lite0, not {str(model)!r}; "
             "your own is handed to verax.align as a module."
         )
     with torch.random.fork_rng(devices=[]):
@@ -128,6 +128,15 @@ def subject(model: str | nn.Module, weights: str | Path = PRETRAINED, outputs: i
     if str(weights) not in (PRETRAINED, NONE):
         load_weights(made.model, Path(weights))
     return replace(made, name=str(model))
+
+
+def _lite(name: str, weights: str, outputs: int | None) -> Subject:
+    if outputs is not None or weights == NONE:
+        raise InvalidParameter(f"{name!r} has its own weights or those of a file, and 1000 outputs.")
+    made = cast("Subject", registry.load("verax.networks.lites:lite")(name))
+    if weights != PRETRAINED:
+        load_weights(made.model, Path(weights))
+    return made
 
 
 def _package(name: str) -> Any:

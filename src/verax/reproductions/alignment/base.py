@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from verax.reproductions.claims import FAILS, HOLDS, Finding, Floats
 
 Chapter = claims.Chapter[Evidence]
 Claim = claims.Claim[Evidence]
+Side = Literal["above", "below"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,20 @@ def within(draws: Floats, centre: float, reach: float, what: str, more: str = ""
         high,
         not holds and not outside,
     )
+
+
+def apart(ours: Floats, other: Floats, side: Side, limit: float, what: str, more: str = "") -> Finding:
+    """A claim about the difference of two quantities, both of which are named."""
+    both = f"{claims.between(ours, 3)} and {claims.between(other, 3)}"
+    return claims.threshold(ours - other, side, limit, what, f"{both}; {more}" if more else f"{both}.")
+
+
+def beyond_chance(
+    value: Floats, chance: Floats, side: Side, limit: float, what: str, more: str = ""
+) -> Finding:
+    """A claim about the pointing game and what chance gives for a part of that size."""
+    words = f"PG {claims.between(value, 3)}, chance {chance[0]:.3f}"
+    return claims.threshold(value - chance, side, limit, what, f"{words}; {more}" if more else f"{words}.")
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,21 @@ Bang, Boggust and Satyanarayan, "Explanation Alignment" (ECCV 2024 workshops), s
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
 from verax.errors import MissingFile
+from verax.metrics.chance import random_iou
+from verax.metrics.shared_interest import Counts
 from verax.reproductions.alignment import drawing
 from verax.reproductions.alignment.drawing import Drawn
 from verax.reproductions.alignment.measuring import RIGHT, Evidence, measure, shown, some, summary
 from verax.reproductions.alignment.models import DigitNet
 from verax.reproductions.alignment.options import Options
 from verax.reproductions.alignment.training import DIGITS, Lesson, Recipe, trained
+from verax.reproductions.claims import Floats, NotTestable
 from verax.tasks.alignment.digits import ColourDigits, available
 
 CLEAN, SPURIOUS = "not-spurious", "spurious"
@@ -37,6 +41,9 @@ PAPER = {
 """The eight cells behind Table 1, from the authors' notebook."""
 TABLE_1 = {"digit": (0.087, 0.048), "box": (0.222, 0.937)}
 """IoU and PG of the spurious network as the paper prints them."""
+_PIXELS = 28 * 28
+_NOISE = 0.162
+"""The part of a picture in which the magnitude of noise exceeds its mean by a standard deviation."""
 
 
 def lesson(colouring: str, seed: int, source: str, most: int | None = None) -> Lesson:
@@ -61,13 +68,7 @@ def gather(options: Options) -> Evidence:
         raise MissingFile("Digits are looked for in the folder 'mnist' under VERAX_DATA; there is no --data.")
     source = "scikit-learn" if options.quick and available() == "mnist" else available()
     recipe = QUICK if options.quick else DIGITS if source == "mnist" else SMALL
-    seeds = (
-        options.seeds
-        if options.seeds is not None
-        else (0,)
-        if source == "mnist" or options.quick
-        else (0, 1, 2)
-    )
+    seeds = options.seeds if options.seeds is not None else (0,) if options.quick else (0, 1, 2)
     others = [name for name in options.methods if name != METHOD]
     few = min(options.samples or 200, 20 if options.quick else 200)
     rows, pictures = [], []
@@ -116,6 +117,34 @@ def gather(options: Options) -> Evidence:
         ),
     }
     return Evidence(found, facts, pictures)
+
+
+def over_permutations(evidence: Evidence, score: str, part: str, draws: int = 2000) -> Floats:
+    """What the published not-spurious test gives over permutations of the colours: ``(networks, draws)``.
+
+    A permutation gives each digit one colour, so that the score of a spurious network is a sum over ten of
+    the hundred pairs of digit and colour, which are all in the test with random colours. Over permutations
+    the mean is that of random colours.
+    """
+    rows = evidence.where(network=SPURIOUS, test="random", part=part, method=METHOD)
+    picks = np.random.default_rng(0).permuted(np.tile(np.arange(10), (draws, 1)), axis=1)
+    found = []
+    for _, own in rows.groupby("seed", sort=True):
+        pairs = own.groupby(["label", "colour"])[score].mean().unstack().to_numpy(np.float64)
+        shares = own["label"].value_counts(normalize=True).sort_index().to_numpy()
+        if pairs.shape != (10, 10) or np.isnan(pairs).any():
+            raise NotTestable("Too few images: not every digit was seen with every colour.")
+        found.append(pairs[np.arange(10), picks] @ shares)
+    result: Floats = np.stack(found)
+    return result
+
+
+def noise_iou(evidence: Evidence, network: str, test: str) -> float:
+    """Expected IoU of noise with the digits: magnitudes of normal numbers, mean + 1 standard deviation."""
+    areas = evidence.where(network=network, test=test, part="digit", method=METHOD)["area"].to_numpy()
+    marked = torch.tensor(np.rint(areas * _PIXELS)).long()
+    shown = torch.full_like(marked, round(_NOISE * _PIXELS))
+    return float(random_iou(Counts(shown, marked, shown, _PIXELS)).nanmean())
 
 
 def cells(evidence: Evidence) -> pd.DataFrame:

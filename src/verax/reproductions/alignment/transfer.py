@@ -33,12 +33,15 @@ from verax.reproductions.alignment.options import Options
 from verax.reproductions.alignment.training import Recipe, trained
 from verax.seeding import Streams
 from verax.tasks.alignment import AnnotatedImages, shaped, stream
+from verax.tasks.alignment.cifar import Cifar100
 from verax.tasks.alignment.digits import ColourDigits, available
 from verax.tasks.alignment.pets import pets
 
 METHODS = ("gradient", "grad-cam")
 WIDTHS = ((8, 16, 16), (16, 32, 32), (16, 32, 48, 64))
 COLOURINGS = ("random", "spurious", "none")
+CIFAR = ("cifar-100-python", "cifar100", "cifar-100")
+"""Folders under ``VERAX_DATA`` in which CIFAR-100 is looked for."""
 DRAWS = 20
 _LEAST = 6
 """Fewer networks have no correlation worth naming."""
@@ -92,7 +95,7 @@ def one_shot(values: Tensor, labels: Tensor, draw: int, steps: int = 40) -> floa
         return value
 
     optimiser.step(loss)  # type: ignore[no-untyped-call]
-    places = torch.tensor([classes.index(int(label)) for label in labels[rest]])
+    places = torch.searchsorted(torch.tensor(classes), labels[rest])
     hits = (tests @ weights.detach().T + bias.detach()).argmax(1) == places
     # classes count alike, however many images they have
     table = one_hot(places, len(classes)).float()
@@ -138,17 +141,27 @@ def _stage(options: Options) -> tuple[list[tuple[Subject, str]], AnnotatedImages
             words,
         )
     images, part = find_images(options.data)
-    if images.name != "pets":
-        raise MissingFile(
-            "Transfer of named networks needs pets, whose breeds are learnt from one image each."
-        )
-    root = options.data
-    if root is None:
-        root = Path(os.environ["VERAX_DATA"]) / "pets"
+    other, where = _target(images, options)
     subjects = [listed(name) for name in options.networks]
     groups = [subject.name.partition(":")[0] for subject in subjects]
-    words = "Networks as published; alignment with the animal, transfer to breeds"
-    return list(zip(subjects, groups, strict=True)), images, part, pets(root, label="breed"), words
+    words = f"Networks as published; alignment with the {part} in {images.name}, transfer to {where}"
+    return list(zip(subjects, groups, strict=True)), images, part, other, words
+
+
+def _target(images: AnnotatedImages, options: Options) -> tuple[AnnotatedImages, str]:
+    """What named networks transfer to: CIFAR-100 where it is found, or the breeds of pets."""
+    data = os.environ.get("VERAX_DATA")
+    for place in [Path(data) / name for name in CIFAR] if data else []:
+        if place.is_dir():
+            found = Cifar100(place)
+            return some(found, 500) if options.quick else found, "CIFAR-100"
+    if images.name != "pets":
+        raise MissingFile(
+            "Transfer of named networks needs CIFAR-100 (the folder cifar-100-python under VERAX_DATA) or"
+            " pets, whose breeds are learnt from one image each."
+        )
+    root = options.data if options.data is not None else Path(str(data)) / "pets"
+    return pets(root, label="breed"), "breeds"
 
 
 def gather(options: Options) -> Evidence:

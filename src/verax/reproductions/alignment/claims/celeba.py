@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verax.reproductions.alignment.base import Chapter, More, same_verdict
+from verax.reproductions.alignment.base import Chapter, More, apart, beyond_chance, same_verdict
 from verax.reproductions.alignment.celeba import METHOD
 from verax.reproductions.alignment.measuring import RIGHT, Evidence
 from verax.reproductions.claims import Finding, Floats, NotTestable, between, exact, threshold
@@ -23,13 +23,8 @@ def _draws(evidence: Evidence, score: str, network: str, part: str, test: str = 
 )
 def hidden(evidence: Evidence) -> Finding:
     ours, other = (_draws(evidence, RIGHT, name, "mouth", "biased") for name in ("biased", "unbiased"))
-    return threshold(
-        ours - other,
-        "above",
-        -0.05,
-        "accuracy of the biased minus the unbiased network",
-        f"{between(ours, 3)} and {between(other, 3)}; the paper has 0.936 and 0.918.",
-    )
+    what = "accuracy of the biased minus the unbiased network"
+    return apart(ours, other, "above", -0.05, what, "the paper has 0.936 and 0.918.")
 
 
 @claim("celeba-groups", "Table 2", "In groups that the bias contradicts the biased network fails.")
@@ -53,13 +48,8 @@ def groups(evidence: Evidence) -> Finding:
 @claim("celeba-mouth", "Table 2", "The unbiased network looks at the mouth more than the biased one.")
 def mouth(evidence: Evidence) -> Finding:
     ours, other = (_draws(evidence, "iou", name, "mouth", "biased") for name in ("unbiased", "biased"))
-    return threshold(
-        ours - other,
-        "above",
-        0.0,
-        "mouth IoU, unbiased minus biased",
-        f"{between(ours, 3)} and {between(other, 3)}; the paper has 0.175 and 0.005.",
-    )
+    what = "mouth IoU, unbiased minus biased"
+    return apart(ours, other, "above", 0.0, what, "the paper has 0.175 and 0.005.")
 
 
 @claim(
@@ -69,38 +59,20 @@ def mouth(evidence: Evidence) -> Finding:
 )
 def mouth_chance(evidence: Evidence) -> Finding:
     value, chance = (_draws(evidence, f"pointing-game{end}", "unbiased", "mouth") for end in ("", "/random"))
-    return threshold(
-        value - chance,
-        "above",
-        0.0,
-        "mouth PG above chance",
-        f"PG {between(value, 3)}, chance {chance[0]:.3f}.",
-    )
+    return beyond_chance(value, chance, "above", 0.0, "mouth PG above chance")
 
 
 @claim("celeba-hair", "Section 4.2", "The biased network looks at the hair.")
 def hair(evidence: Evidence) -> Finding:
     value, chance = (_draws(evidence, f"pointing-game{end}", "biased", "hair") for end in ("", "/random"))
-    return threshold(
-        value - chance,
-        "above",
-        0.0,
-        "hair PG above chance",
-        f"PG {between(value, 3)}, chance {chance[0]:.3f}; IoU"
-        f" {between(_draws(evidence, 'iou', 'biased', 'hair'), 3)}.",
-    )
+    iou = between(_draws(evidence, "iou", "biased", "hair"), 3)
+    return beyond_chance(value, chance, "above", 0.0, "hair PG above chance", f"IoU {iou}.")
 
 
 @claim("celeba-hair-more", "Section 4.2", "It looks at the hair more than the unbiased one.")
 def hair_more(evidence: Evidence) -> Finding:
     ours, other = (_draws(evidence, "pointing-game", name, "hair") for name in ("biased", "unbiased"))
-    return threshold(
-        ours - other,
-        "above",
-        0.0,
-        "hair PG, biased minus unbiased",
-        f"{between(ours, 3)} and {between(other, 3)}.",
-    )
+    return apart(ours, other, "above", 0.0, "hair PG, biased minus unbiased")
 
 
 @claim(

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from verax.reproductions.alignment.base import Chapter, More, same_verdict, within
 from verax.reproductions.alignment.measuring import RIGHT, Evidence
-from verax.reproductions.alignment.mnist import CLEAN, METHOD, SPURIOUS, TABLE_1, TESTS
+from verax.reproductions.alignment.mnist import (
+    CLEAN,
+    METHOD,
+    SPURIOUS,
+    TABLE_1,
+    TESTS,
+    noise_iou,
+    over_permutations,
+)
 from verax.reproductions.claims import Finding, Floats, NotTestable, between, settled, threshold
 
 chapter = Chapter("Digits with a colour box")
@@ -67,26 +77,45 @@ def spurious_accuracy(evidence: Evidence) -> Finding:
     return threshold(there - proper, "above", 0.1, "accuracy lost where colours are random", more)
 
 
+def _limit(evidence: Evidence) -> float:
+    return 0.85 if evidence.facts["published"] else 0.5
+
+
 @claim("mnist-spurious-box", "Table 1", "It looks at the box: PG 0.937 on the not-spurious test.")
 def spurious_box(evidence: Evidence) -> Finding:
+    """Decided over all permutations: one of them says as much about its luck as about the network."""
     found = {test: _draws(evidence, "pointing-game", SPURIOUS, test, "box") for test in TESTS}
     more = "; ".join(f"{test} test {between(values, 3)}" for test, values in found.items())
-    limit = 0.85 if evidence.facts["published"] else 0.5
     return threshold(
-        found["permuted"], "above", limit, "box PG on the not-spurious test as published", f"{more}."
+        found["random"],
+        "above",
+        _limit(evidence),
+        "box PG, mean over all permutations of the colours (the test with random colours)",
+        f"{more}. The permuted test is as published, with one permutation for each network.",
     )
 
 
 @claim(
-    "mnist-spurious-box-random",
-    "Table 1, done properly",
-    "It looks at the box where colours are drawn for each image, too.",
+    "mnist-spurious-box-one",
+    "Table 1",
+    "One permutation of the colours is enough to see it, as in the published test.",
 )
-def spurious_box_random(evidence: Evidence) -> Finding:
-    """A claim of its own: the published test has one permutation, whose luck moves the number."""
-    limit = 0.85 if evidence.facts["published"] else 0.5
-    found = _draws(evidence, "pointing-game", SPURIOUS, "random", "box")
-    return threshold(found, "above", limit, "box PG on the test with random colours")
+def spurious_box_one(evidence: Evidence) -> Finding:
+    limit = _limit(evidence)
+    every = over_permutations(evidence, "pointing-game", "box")
+    shares = (every > limit).mean(1)
+    again = np.random.default_rng(0).choice(shares, (1000, len(shares))).mean(1)
+    low, high = np.quantile(every, [0.025, 0.975])
+    one = _draws(evidence, "pointing-game", SPURIOUS, "permuted", "box")
+    return threshold(
+        np.concatenate([[shares.mean()], again]),
+        "above",
+        0.95,
+        f"share of permutations with a box PG above {limit}",
+        f"Over permutations and networks: mean {every.mean():.3f}, 95 % between {low:.3f} and {high:.3f};"
+        f" networks have {', '.join(f'{share:.0%}' for share in shares)}. This run's permutations have"
+        f" {between(one, 3)}; the authors' two runs 0.937 and 0.923.",
+    )
 
 
 @claim(
@@ -97,11 +126,13 @@ def spurious_box_random(evidence: Evidence) -> Finding:
 def spurious_digit(evidence: Evidence) -> Finding:
     value, chance = (_draws(evidence, score, SPURIOUS, "permuted") for score in ("iou", "iou/random"))
     point = _draws(evidence, "pointing-game", SPURIOUS, "permuted")
+    noise = noise_iou(evidence, SPURIOUS, "permuted")
     more = (
-        f"IoU {between(value, 3)}, chance {chance[0]:.3f}; PG {between(point, 3)}, chance"
-        f" {_draws(evidence, 'pointing-game/random', SPURIOUS, 'permuted')[0]:.3f}."
+        f"IoU {between(value, 3)}, of noise {noise:.3f}; PG {between(point, 3)}, chance"
+        f" {_draws(evidence, 'pointing-game/random', SPURIOUS, 'permuted')[0]:.3f}. As many pixels as its"
+        f" maps show, which are fewer than those of noise, have an IoU of {chance[0]:.3f} at random places."
     )
-    return threshold(value - chance, "below", 0.03, "digit IoU above chance", more)
+    return threshold(value - noise, "below", 0.03, "digit IoU above that of noise, read alike", more)
 
 
 @claim(
@@ -141,24 +172,6 @@ def not_spurious(evidence: Evidence) -> Finding:
         float(away[0]),
         None,
         None,
-    )
-
-
-@claim(
-    "mnist-interchangeable-tests",
-    "Done properly",
-    "The published test gives the box PG of one with random colours.",
-)
-def interchangeable(evidence: Evidence) -> Finding:
-    away, proper = (
-        _draws(evidence, "pointing-game", SPURIOUS, test, "box") for test in ("permuted", "random")
-    )
-    return within(
-        away - proper,
-        0.0,
-        0.1,
-        "box PG, permuted minus random colours",
-        f"{between(away, 3)} and {between(proper, 3)}.",
     )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from verax.reproductions.alignment.base import Chapter, More, same_verdict
+from verax.reproductions.alignment.base import Chapter, More, apart, beyond_chance, same_verdict
 from verax.reproductions.alignment.measuring import RIGHT, Evidence
 from verax.reproductions.alignment.stamps import METHOD
-from verax.reproductions.claims import Finding, Floats, between, threshold
+from verax.reproductions.claims import Finding, Floats, threshold
 
 chapter = Chapter("Photographs with a stamp")
 claim = chapter.claim
@@ -20,13 +20,7 @@ def _draws(evidence: Evidence, score: str, network: str, test: str, part: str = 
 )
 def accuracy(evidence: Evidence) -> Finding:
     there, away = (_draws(evidence, RIGHT, "stamped", test) for test in ("stamped", "plain"))
-    return threshold(
-        there - away,
-        "above",
-        0.1,
-        "accuracy lost without stamps",
-        f"{between(there, 3)} and {between(away, 3)}.",
-    )
+    return apart(there, away, "above", 0.1, "accuracy lost without stamps")
 
 
 @claim("stamps-stamp", "As section 4.1", "It looks at the stamp.")
@@ -38,13 +32,7 @@ def stamp(evidence: Evidence) -> Finding:
 @claim("stamps-plain", "As section 4.1", "The network that saw none does not: no more than by chance.")
 def plain(evidence: Evidence) -> Finding:
     value, chance = (_draws(evidence, f"pointing-game{end}", "plain", "stamped") for end in ("", "/random"))
-    return threshold(
-        value - chance,
-        "below",
-        0.1,
-        "stamp PG above chance",
-        f"PG {between(value, 3)}, chance {chance[0]:.3f}.",
-    )
+    return beyond_chance(value, chance, "below", 0.1, "stamp PG above chance")
 
 
 @claim(
