@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from copy import deepcopy
 
 import pytest
 import torch
@@ -434,3 +435,22 @@ def test_recorded_steps_are_the_plain_ones(monkeypatch, stop):
     # where a gradient is next to nothing its sign is chance, and Adam goes a whole step either way
     torch.testing.assert_close(first, second, rtol=1e-2, atol=5e-3)
     assert float(one[-1, 0]) < float(one[0, 0])
+
+
+def test_the_recipe_for_robust_networks_learns_where_the_published_loss_is_flat():
+    model = task().network("cnn3").train()
+    cases = task().cases(group=[1, 12], n=4)
+    start = torch.rand(cases.inputs.shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    changed = {}
+    for loss in ("clipped", find_recipe("robust").loss):
+        plan = dataclasses.replace(find_recipe("robust"), loss=loss, batch=8)
+        stepper = Stepper(deepcopy(model), plan, 1)
+        # far from [0, 1], as the outputs of a plain network under attack are
+        last = stepper.model[-1]
+        last.weight.data.mul_(50)
+        before = stepper.weights.clone()
+        stepper(cases.inputs, cases.targets, start)
+        changed[loss] = float((stepper.weights - before).abs().max())
+    assert changed.pop("clipped") == 0
+    assert all(change > 0 for change in changed.values())
+    assert changed

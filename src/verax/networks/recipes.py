@@ -3,9 +3,10 @@
 `fast` is verax's own. `published` is that of Kim, Plumb and Talwalkar (ICML 2022): Adam on a fixed set of
 pictures with the loss of their code, its stopping rule and its retries; `published-script` has the rates
 and epochs of the scripts that came with the paper instead of those in its appendix A.2. `robust` makes an
-adversary of every picture (Madry et al., ICLR 2018), with eps 0.3 and the loss of the paper's code, for
-training and for the adversary; `robust-0.1` has another eps. How robust a network came out is measured
-against an adversary that climbs the cross-entropy, and recorded.
+adversary of every picture (Madry et al., ICLR 2018), with eps 0.3; `robust-0.1` has another eps. It has the
+cross-entropy, for training and for the adversary: by the loss of the paper's code nothing is learned, since
+the adversary's first step takes every output to where that loss is flat. How robust a network came out is
+measured and recorded.
 """
 
 from __future__ import annotations
@@ -78,7 +79,16 @@ RECIPES = {
     FAST: Recipe(rate=1.5e-3, batch=512, epochs=15, scenes=15_000, cycle=True, clip=1.0),
     "published": _PUBLISHED,
     "published-script": replace(_PUBLISHED, rate=1e-5, epochs=100),
-    "robust": replace(_PUBLISHED, batch=256, stop=None, dead=None, accept=None, tries=1, adversary=0.3),
+    "robust": replace(
+        _PUBLISHED,
+        batch=256,
+        loss="cross-entropy",
+        stop=None,
+        dead=None,
+        accept=None,
+        tries=1,
+        adversary=0.3,
+    ),
 }
 """Name -> recipe, before it is fitted to a task and an architecture."""
 
