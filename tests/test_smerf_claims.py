@@ -235,7 +235,7 @@ def test_claims_about_settings_that_were_never_learned_are_not_testable():
     rows = on_photographs(mean_accuracy=0.99)
     rows = [{**row, "mean_accuracy": 0.62} if "cr2" in row["task"] else row for row in rows]
     found = measured(backgrounds={"noise": dark, "real": dark}, certificates=rows)
-    with pytest.raises(base.NotTestable, match="did not learn complex-cr2 on the real background.*62%"):
+    with pytest.raises(base.NotTestable, match=r"did not learn complex-cr2 on the real background.*62%"):
         found.draws("pafl", ["IG"], family="complex", background="real")
     assert found.draws("pafl", ["IG"], family="simple", background="real").size
     assert found.draws("pafl", ["IG"], family="complex", background="noise").size
