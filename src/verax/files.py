@@ -46,20 +46,44 @@ def unless_empty(folder: Path) -> Iterator[None]:
         raise
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
+def sync_folder(folder: Path) -> None:
+    """Make names that were written to a folder survive a power cut, where the system can."""
+    with suppress(OSError):  # not every system and file system can open or sync a folder
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _cannot(path: Path, error: OSError) -> OutputError:
+    return OutputError(f"Cannot write {str(path)!r}: {error.strerror or error}.")
+
+
+@contextmanager
+def atomically(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path` to be written; it gets its name when it is whole, and else goes away."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(descriptor)
     except OSError as error:
-        raise OutputError(f"Cannot write {str(path)!r}: {error.strerror or error}.") from error
+        raise _cannot(path, error) from error
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise (error if isinstance(error, OutputError) else _cannot(path, error)) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that it is there whole or not at all."""
+    with atomically(path) as temporary, temporary.open("wb") as file:
+        file.write(data)

@@ -55,9 +55,12 @@ class Run:
     def scores(self) -> pd.DataFrame:
         """One row for each sample, method and metric."""
         try:
-            return pd.read_parquet(self.folder / SCORES)
+            found = pd.read_parquet(self.folder / SCORES)
         except (OSError, ValueError) as error:
             raise MissingFile(f"The scores of {str(self.folder)!r} cannot be read.") from error
+        for name in found.columns[found.dtypes == "category"]:  # tables sort by it, not by who came first
+            found[name] = found[name].cat.set_categories(sorted(found[name].cat.categories))
+        return found
 
     @property
     def families(self) -> dict[str, str]:

@@ -1,0 +1,85 @@
+"""Executors: the same scores from everyone, and what happens to workers that die or hang."""
+
+import pickle
+
+import pytest
+import torch
+
+import verax
+from verax.errors import InvalidParameter, UnknownName
+from verax.studies import plan as planning
+from verax.studies import spec as specs
+from verax.studies.executors import EXECUTORS
+from verax.studies.work import Brief, Job, perform
+
+SMALL = {
+    "name": "executed",
+    "tasks": ["textbox/simple-fr"],
+    "networks": ["cnn3"],
+    "methods": ["gradient", "smoothgrad"],
+    "samples": 3,
+    "certify": 2,
+}
+
+
+@pytest.fixture(autouse=True)
+def somewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def brief_of(own_store, block=None, **changes):
+    plan = planning.compile_plan(specs.study({**SMALL, **changes}), own_store, block=block)
+    jobs = [Job(unit.key, unit.index, unit.start, unit.count) for unit in plan.units]
+    return plan, Brief(plan.study, plan.cells), jobs
+
+
+def test_processes_give_the_same_scores_as_inline():
+    inline = verax.run(SMALL, quiet=True, store="one", out="one-run")
+    several = verax.run(SMALL, quiet=True, store="two", out="two-run", executor="processes", workers=2)
+    assert several.manifest["executor"] == {"name": "processes", "workers": 2}
+    tables = [(run.folder / "scores.parquet").read_bytes() for run in (inline, several)]
+    assert tables[0] == tables[1]
+
+
+def test_executors_have_names_and_options(own_store):
+    with pytest.raises(UnknownName, match="did you mean 'processes'"):
+        verax.run(SMALL, quiet=True, executor="process")
+    with pytest.raises(InvalidParameter, match="whole number from 1"):
+        verax.run(SMALL, quiet=True, workers=0)
+    with pytest.raises(InvalidParameter, match="has one worker"):
+        verax.run(SMALL, quiet=True, workers=2)
+    with pytest.raises(InvalidParameter, match="no option 'adress'"):
+        verax.run(SMALL, quiet=True, adress="auto")
+    with pytest.raises(InvalidParameter, match="no overwrite policy"):
+        verax.run(SMALL, quiet=True, overwrite="mising")
+
+
+def test_a_job_is_a_pure_function_of_what_travels(own_store):
+    _, brief, jobs = brief_of(own_store)
+    sent, able = brief.travelling()
+    assert able == frozenset(range(len(brief.cells)))
+    arrived = pickle.loads(pickle.dumps(sent))
+    for job in jobs:
+        here = perform(brief, job, torch.device("cpu"))
+        there = perform(arrived, job, torch.device("cpu"))
+        assert here.failure is None
+        assert list(here.entry.parts) == list(there.entry.parts)  # parts are named by their content
+
+
+def test_what_only_this_process_knows_stays_here(own_store):
+    @verax.method("local-method", version="1")
+    def local(model, inputs, targets):
+        return inputs * 2
+
+    try:
+        _, brief, _ = brief_of(own_store, methods=["local-method", "gradient"])
+        _, able = brief.travelling()
+        stays = {brief.cells[index].label for index in range(len(brief.cells)) if index not in able}
+        assert stays == {"local-method"}
+    finally:
+        verax.methods.METHODS.unregister("local-method")
+
+
+def test_every_executor_can_be_made():
+    for name in EXECUTORS:
+        assert EXECUTORS.get(name)(torch.device("cpu"), 1).workers == 1
