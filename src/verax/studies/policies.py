@@ -20,7 +20,7 @@ Policy = Callable[[Store, str], bool]
 
 _RULES: dict[str, Policy] = {
     "missing": lambda store, key: key not in store,
-    "failed": lambda store, key: key not in store and store.failure(key) is not None,
+    "failed": lambda store, key: key not in store and store.failed(key),
     "all": lambda store, key: True,
     "never": lambda store, key: False,
 }

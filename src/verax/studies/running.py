@@ -95,6 +95,20 @@ def _task_entries(given: Sequence[str | Task] | None) -> list[str] | None:
     return [entry if isinstance(entry, str) else tasks.register(entry) for entry in entries]
 
 
+def described(study: str | Path | dict[str, Any] | Study, **changes: Any) -> Study:
+    """A study with the changes that `run` takes; callables and task objects are registered."""
+    if changes.get("methods") is not None:
+        changes["methods"] = _method_entries(changes["methods"], specs.labelled(study))
+    if changes.get("tasks") is not None:
+        changes["tasks"] = _task_entries(changes["tasks"])
+    for name in ("networks", "seeds", "protocols"):
+        if changes.get(name) is not None:
+            changes[name] = list(changes[name])
+    if changes.get("field") is not None:
+        changes["field"] = str(Path(changes["field"]).expanduser())
+    return specs.study(study, **changes)
+
+
 def run(
     study: str | Path | dict[str, Any] | Study,
     *,
@@ -152,20 +166,20 @@ def run(
         **more: options of the executor.
     """
     options = Options(executor, workers, overwrite, keep_maps, time_limit, more).checked()
-    chosen = specs.study(
+    chosen = described(
         study,
-        methods=_method_entries(methods, specs.labelled(study)),
-        tasks=_task_entries(tasks),
-        networks=list(networks) if networks is not None else None,
-        seeds=list(seeds) if seeds is not None else None,
-        protocols=list(protocols) if protocols is not None else None,
+        methods=methods,
+        tasks=tasks,
+        networks=networks,
+        seeds=seeds,
+        protocols=protocols,
         samples=samples,
         seed=seed,
         certify=certify,
         identify=identify,
         renderer=renderer,
         background=background,
-        field=None if field is None else str(Path(field).expanduser()),
+        field=field,
         variable=variable,
     )
     where = devices.resolve(device)
@@ -232,6 +246,7 @@ def _run(
         "trained": trained,
         "reused_units": tally.reused,
         "computed_units": tally.computed,
+        "total_units": len(plan.units),
         "damaged_entries": len(stores.kept.aside),
         "set_aside": [{"key": entry.key, "reason": entry.reason} for entry in stores.kept.aside],
         "executor": {"name": options.executor, "workers": driver.executor.workers},

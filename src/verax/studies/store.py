@@ -129,6 +129,10 @@ class Store:
         except (OSError, *DAMAGE):
             return None
 
+    def failed(self, key: str) -> bool:
+        """Whether a failure of a unit is recorded."""
+        return self._failure(key).is_file()
+
     # -- looking after it --------------------------------------------------------------------------------
 
     def set_aside(self, key: str, reason: str = "it lacks what its unit leaves behind") -> None:

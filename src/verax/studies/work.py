@@ -30,7 +30,7 @@ from verax.studies.entries import Entry, Result, pack
 from verax.studies.execution import Bench
 from verax.studies.failures import Failure, OutOfTime, describe
 from verax.studies.spec import Study
-from verax.studies.units import Cell, Unit
+from verax.studies.units import Cell, Unit, code_digest, explaining_digest
 
 THREADS = 1
 """Of torch while a unit is computed on a CPU, whatever the executor. How many threads share a sum decides its
@@ -193,11 +193,13 @@ def perform(brief: Brief, job: Job, device: torch.device) -> Outcome:
                 result = bench.compute(unit)
             else:
                 result = bench.rescore(unit, load_tensors(job.maps)["raw"])
+            result.info.update(unit=unit.name, code=code_digest())
             entry = pack(job.key, result)
             raw, bench.maps = bench.maps, None
             maps = shown = None
             if raw is not None and brief.keep_maps and job.maps is None:
-                maps = pack(unit.maps_key, Result({}, {"raw": raw.cpu().contiguous()}, {"unit": unit.name}))
+                about = {"unit": unit.name, "code": explaining_digest()}
+                maps = pack(unit.maps_key, Result({}, {"raw": raw.cpu().contiguous()}, about))
             if raw is not None and (many := brief.shown.get(job.cell, 0)) > job.start:
                 shown = _shown(raw, job, many)
     except OutputError:
