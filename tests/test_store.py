@@ -206,12 +206,10 @@ def test_processes_that_write_at_the_same_time(tmp_path):
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO])
 def test_disks_that_refuse_stop_with_one_sentence_and_lose_nothing(store, code, monkeypatch):
-    import tempfile
-
     def refuse(*args, **kwargs):
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(os, "write", refuse)
     with pytest.raises(OutputError, match="Cannot write") as caught:
         store.write(OTHER, result())
     assert "\n" not in str(caught.value)

@@ -15,7 +15,7 @@ from rich.table import Table
 from verax import progress
 from verax.cli import experiments, plans
 from verax.cli.console import console, interval
-from verax.errors import Interrupted, InvalidParameter, MissingFile, VeraxError, VeraxWarning
+from verax.errors import InvalidParameter, MissingFile, VeraxError, VeraxWarning
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,13 +152,14 @@ def run(
                 keep_maps=keep_maps,
                 time_limit=time_limit,
             )
-    except Interrupted as stop:
-        typer.echo(f"verax: {stop}", err=True)
+        if not quiet:
+            show(done)
+        with progress.errors.status("Writing the report"):
+            path = done.report()
+    except KeyboardInterrupt as stop:
+        words = str(stop) or "Interrupted: finished units are kept. Run the same command to go on."
+        typer.echo(f"verax: {words}", err=True)
         raise typer.Exit(130) from stop
-    if not quiet:
-        show(done)
-    with progress.errors.status("Writing the report"):
-        path = done.report()
     console.print(f"Report: {path}", soft_wrap=True, markup=False, highlight=False)
     if done.manifest["failures"]:
         raise typer.Exit(1)
