@@ -66,6 +66,9 @@ def main() -> None:
     except VeraxError as error:
         typer.echo(f"verax: {error}", err=True)
         sys.exit(2)
+    except KeyboardInterrupt:  # before or after a command that has more to say about it
+        typer.echo("verax: Interrupted.", err=True)
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -239,7 +239,8 @@ class Bench:
         )
         kept = {"maps": thumbnails(maps, cases, unit.start)}
         if gap is not None:
-            kept["completeness"] = gap.double().cpu().contiguous()
+            info["completeness_error"] = {"median": float(gap.median()), "largest": float(gap.max())}
+            kept["completeness"] = gap.double().cpu().contiguous()  # medians of blocks cannot be joined
         return Result(tables, kept, info)
 
 

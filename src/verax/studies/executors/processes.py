@@ -13,10 +13,10 @@ import types
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -51,7 +51,8 @@ class _Worker:
     process: BaseProcess
     pipe: Connection
     job: Job | None = None
-    since: float = field(default=0.0)
+    since: float = 0.0
+    outcome: Outcome | None = None
 
 
 class Processes:
@@ -74,61 +75,56 @@ class Processes:
     def outcomes(self, brief: Brief, jobs: Iterator[Job]) -> Iterator[Outcome]:
         """Each outcome as it comes; one job is with each worker."""
         data = pickle.dumps(brief)  # once, whatever the number of workers
-        team: list[_Worker] = []
+        team: list[_Worker | None] = [None] * self.workers  # started when there is something to do
         again: deque[Job] = deque()  # whose worker died
         tried: set[str] = set()
-        more = True
         try:
             while True:
-                for place in range(self.workers):
-                    if place < len(team) and team[place].job is not None:
+                for place, worker in enumerate(team):
+                    if worker is not None and worker.job is not None:
                         continue
-                    job = again.popleft() if again else next(jobs, None) if more else None
+                    job = again.popleft() if again else next(jobs, None)
                     if job is None:
-                        more = False
-                        continue
-                    if place == len(team):
-                        team.append(_start(data, self._devices[place]))
-                    _hand(team[place], job)
-                busy = [worker for worker in team if worker.job is not None]
+                        break
+                    if worker is None:
+                        worker = team[place] = _start(data, self._devices[place])
+                    _hand(worker, job)
+                busy = [worker for worker in team if worker is not None and worker.job is not None]
                 if not busy:
                     return
-                for worker in _ready(busy):
-                    place = team.index(worker)
-                    outcome, alive = _take(worker)
-                    if not alive:
-                        team[place] = _start(data, self._devices[place])
-                        assert worker.job is not None
-                        if outcome is None and worker.job.key not in tried:
-                            tried.add(worker.job.key)
-                            again.append(worker.job)
-                        elif outcome is None:
-                            how = f"exit code {worker.process.exitcode}"
-                            outcome = Outcome(worker.job._replace(maps=None), failure=killed(how))
+                for worker in _settled(busy, brief.time_limit):
+                    outcome = worker.outcome
+                    if not worker.process.is_alive():
+                        team[team.index(worker)] = None
+                    if outcome is None and worker.job is not None and worker.job.key not in tried:
+                        tried.add(worker.job.key)
+                        again.append(worker.job)
+                    elif outcome is None and worker.job is not None:
+                        how = f"exit code {worker.process.exitcode}"
+                        outcome = Outcome(worker.job._replace(maps=None), failure=killed(how))
+                    worker.job = worker.outcome = None
                     if outcome is not None:
                         yield outcome
-                for place, worker in enumerate(team):
-                    limit = brief.time_limit
-                    if limit is None or worker.job is None or time.monotonic() - worker.since < limit:
-                        continue
-                    if worker.pipe.poll():  # just in time
-                        continue
-                    worker.process.kill()
-                    worker.process.join()
-                    team[place] = _start(data, self._devices[place])
-                    yield Outcome(worker.job._replace(maps=None), failure=late(limit))
         finally:
-            for worker in team:
+            for worker in filter(None, team):
                 worker.process.kill()  # results travel by value: there is nothing of theirs to lose
-            for worker in team:
                 worker.process.join()
                 worker.pipe.close()
 
 
-def _ready(busy: list[_Worker]) -> list[_Worker]:
-    """The workers that have something to say, or have died."""
+def _settled(busy: list[_Worker], limit: float | None) -> Iterator[_Worker]:
+    """The workers that are done (with an outcome), have died (without) or were killed for being late."""
     heard = set(wait([part for worker in busy for part in (worker.pipe, worker.process.sentinel)], _TICK))
-    return [worker for worker in busy if worker.pipe in heard or worker.process.sentinel in heard]
+    for worker in busy:
+        assert worker.job is not None
+        if worker.pipe in heard or worker.process.sentinel in heard:
+            worker.outcome = _said(worker)
+            yield worker
+        elif limit is not None and time.monotonic() - worker.since >= limit and not worker.pipe.poll():
+            worker.process.kill()
+            worker.process.join()
+            worker.outcome = Outcome(worker.job._replace(maps=None), failure=late(limit))
+            yield worker
 
 
 def _hand(worker: _Worker, job: Job) -> None:
@@ -137,19 +133,17 @@ def _hand(worker: _Worker, job: Job) -> None:
         worker.pipe.send(job)
 
 
-def _take(worker: _Worker) -> tuple[Outcome | None, bool]:
-    """What a worker says, and whether it is alive."""
+def _said(worker: _Worker) -> Outcome | None:
+    """What a worker says; None where it has died."""
     try:
         said = worker.pipe.recv() if worker.pipe.poll() else None
     except (EOFError, OSError):
         said = None
     if said is None:
         worker.process.join()
-        return None, False
-    if isinstance(said, OutputError):
+    elif isinstance(said, OutputError):
         raise said
-    worker.job = None
-    return said, True
+    return cast("Outcome | None", said)
 
 
 @contextmanager
