@@ -29,7 +29,7 @@ from verax.studies.gathering import Gathered, gather
 from verax.studies.identification import TABLES, Identification
 from verax.studies.plan import Plan
 from verax.studies.readings import Reader
-from verax.studies.runs import IDENTIFICATION, MANIFEST, SCORES, Run
+from verax.studies.runs import CASES, CONSISTENCY, IDENTIFICATION, MANIFEST, MAPS, SCORES, Run
 from verax.studies.spec import MethodSpec, Study
 from verax.studies.store import Store
 from verax.studies.work import Brief
@@ -307,6 +307,11 @@ def _tabled(driver: Driver, target: Path) -> Gathered:
 
 
 def _is_run(folder: Path) -> bool:
+    """Whether a folder is a run, or the beginning of one that was killed before its manifest was written."""
+    ours = (SCORES, MAPS, CASES, MANIFEST, CONSISTENCY, *(IDENTIFICATION.format(name) for name in TABLES))
+    names = [path.name for path in folder.iterdir()]
+    if MANIFEST not in names:
+        return all(name in ours or name.startswith(tuple(f".{own}." for own in ours)) for name in names)
     try:
         found = json.loads((folder / MANIFEST).read_text())
     except (OSError, ValueError, RecursionError):
