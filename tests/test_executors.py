@@ -115,3 +115,18 @@ def test_a_million_units_are_compiled_one_by_one(own_store):
     assert len({unit.key for unit in some}) == len(some)
     assert time.perf_counter() - begun < 20  # a million take a few seconds
     assert plan.units.__sizeof__() < 1000
+
+
+def test_the_number_of_threads_is_the_same_for_every_unit(own_store):
+    """Sums over an odd batch depend on it in the last digit; so it is pinned, and put back."""
+    _, brief, jobs = brief_of(own_store)
+    before = torch.get_num_threads()
+    names = []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            names.append([list(perform(brief, job, torch.device("cpu")).entry.parts) for job in jobs])
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert names[0] == names[1]
