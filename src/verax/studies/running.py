@@ -40,6 +40,10 @@ _ROUNDS = 5
 """How often damaged entries are made again before the disk is blamed."""
 
 
+_WARNED = 20
+"""Failures that get a warning each."""
+
+
 @dataclass(frozen=True)
 class Options:
     """How a study is run; nothing that its results depend on."""
@@ -261,8 +265,11 @@ def _run(
             write_atomically(path, identified.tables()[name].to_csv(index=False).encode())
     for note in plan.notes:
         warnings.warn(note, VeraxWarning, stacklevel=3)
-    for failure in failures:
+    for failure in failures[:_WARNED]:
         warnings.warn(f"{failure['unit']}: {failure['reason']}", VeraxWarning, stacklevel=3)
+    if len(failures) > _WARNED:
+        more = len(failures) - _WARNED
+        warnings.warn(f"{more} more units failed; run.failures has all.", VeraxWarning, stacklevel=3)
     return Run(target)
 
 
