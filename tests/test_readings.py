@@ -129,7 +129,7 @@ def test_lineups_are_of_one_training_that_all_tasks_have(tmp_path):
     assert [(r.network, r.label) for r in found] == [
         (network, label) for network in ("cnn4", "wired") for label in ("gradient", "oracle")
     ]
-    assert all([u.subject.task.name for u in r.units] == TWO for r in found)
+    assert all([u.subject.task.name for u in r.cells] == TWO for r in found)
     alone = spec.study({**ASKED, "tasks": TWO[:1], "methods": ["gradient"]})
     assert readings.readings(plan.compile_plan(alone, tmp_path)) == []
 

@@ -52,7 +52,7 @@ def test_the_published_deep_shap_explains_the_true_label(own_store):
     model, cases, predicted = found.load()
     assert torch.equal(predictions(model, cases.inputs), predicted)
     wrong = 1 - cases.targets  # as if the network had been wrong everywhere
-    found._loaded = model, cases, wrong
+    found._loaded = (0, 1), cases, wrong
     settings = found.settings(unit)
     asked = verax.explain(model, cases.inputs, cases.targets, unit.method, settings=settings)
     kept = found.compute(unit)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from uuid import uuid4
 
-from verax.errors import OutputError
+from verax.errors import OutputError, VeraxError
 
 
 def store_folder(chosen: str | Path | None = None) -> Path:
@@ -46,20 +48,82 @@ def unless_empty(folder: Path) -> Iterator[None]:
         raise
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+def sync_folder(folder: Path) -> None:
+    """Make names that were written to a folder survive a power cut, where the system can."""
+    with suppress(OSError):  # not every system and file system can open or sync a folder
+        descriptor = os.open(folder, os.O_RDONLY)
         try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise OutputError(f"Cannot write {str(path)!r}: {error.strerror or error}.") from error
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _cannot(path: Path, error: OSError) -> OutputError:
+    return OutputError(f"Cannot write {str(path)!r}: {error.strerror or error}.")
+
+
+_NUMBERS = itertools.count()
+_WHO = uuid4().hex[:8]
+
+
+def _beside(path: Path) -> Path:
+    """A name for a temporary file in the folder of `path` that no other process and no other machine uses."""
+    return path.with_name(f".{path.name}.{_WHO}-{os.getpid()}-{next(_NUMBERS)}")
+
+
+def _create(path: Path) -> int:
+    """Open a new file for writing, in a folder that is made where it is missing."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    try:
+        return os.open(path, flags, 0o666)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, flags, 0o666)
+
+
+@contextmanager
+def atomically(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path` to be written; it gets its name when it is whole, and else goes away."""
+    temporary = _beside(path)
+    try:
+        os.close(_create(temporary))
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and not isinstance(error, VeraxError):
+            raise _cannot(path, error) from error
+        raise
+
+
+def write_atomically(path: Path, data: bytes, *, last: bool = True) -> None:
+    """Write a file so that it is there whole or not at all.
+
+    Args:
+        path: its name.
+        data: what is in it.
+        last: nothing else is about to be written to this folder, so that names are made to last now.
+    """
+    temporary = _beside(path)
+    try:
+        descriptor = _create(temporary)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(temporary, path)  # noqa: PTH105 (written a million times)
+        if last:
+            sync_folder(path.parent)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise _cannot(path, error) from error
+        raise

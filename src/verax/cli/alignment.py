@@ -163,7 +163,7 @@ def align(
     }
     from verax.metrics.alignment import SCORES
     from verax.studies.aligning import align as execute
-    from verax.studies.plan import content_hash
+    from verax.studies.units import content_hash
 
     data = _data(given, images, labels, label, split, outputs is not None)
     options: dict[str, Any] = {

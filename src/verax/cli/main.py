@@ -1,7 +1,7 @@
 """`verax`: the commands, and how they end.
 
 Exit codes: 0 done; 1 the answer is no (a certificate or a method failed); 2 bad input, with one sentence;
-130 interrupted.
+130 interrupted, by Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 import typer
 
-from verax.cli import alignment, data, listing, networks, reproductions, runs
+from verax.cli import alignment, data, listing, networks, plans, reproductions, runs, stores
 from verax.errors import VeraxError
 from verax.version import __version__
 
@@ -25,12 +25,14 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command("run")(runs.run)
+app.command("plan")(plans.plan)
 app.command("report")(runs.report)
 app.command("align")(alignment.align)
 app.command("list")(listing.show)
 app.command("certify")(networks.certify)
 app.command("train")(networks.train)
 app.command("data")(data.data)
+app.add_typer(stores.app, name="store")
 app.add_typer(reproductions.app, name="reproduce")
 
 
@@ -49,15 +51,26 @@ def _main(
     pass
 
 
+def _stop(number: int, frame: object) -> None:
+    """Batch systems ask before they kill: that is the same as Ctrl-C, and finished work is kept."""
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Run the command line; errors that verax raises on purpose become one sentence and exit code 2."""
     if hasattr(signal, "SIGPIPE"):  # `verax list methods | head` ends as other programs do, not as a failure
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    before = signal.signal(signal.SIGTERM, _stop)
     try:
         app()
     except VeraxError as error:
         typer.echo(f"verax: {error}", err=True)
         sys.exit(2)
+    except KeyboardInterrupt:  # before or after a command that has more to say about it
+        typer.echo("verax: Interrupted.", err=True)
+        sys.exit(130)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from verax import progress
-from verax.cli import experiments
+from verax.cli import experiments, plans
 from verax.cli.console import console, interval
-from verax.errors import Interrupted, InvalidParameter, MissingFile, VeraxError, VeraxWarning
+from verax.errors import InvalidParameter, MissingFile, VeraxError, VeraxWarning
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from verax.studies.runs import Run
+
+
+_SHOWN = 20
+"""Failures and damaged entries that are listed one by one."""
 
 
 def _names(text: str | None) -> list[str] | None:
@@ -73,9 +77,24 @@ def run(
     quick: Annotated[
         bool, typer.Option("--quick", help="Of alignment-...: few images, a first look.")
     ] = False,
+    executor: Annotated[
+        str | None, typer.Option(help="inline (this process) or processes (default with --workers).")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="How many (default: one for each device or core).")
+    ] = None,
+    overwrite: Annotated[
+        str, typer.Option(help="What is computed: missing (and failed), failed, all or never.")
+    ] = "missing",
+    keep_maps: Annotated[
+        bool, typer.Option("--keep-maps", help="Keep raw maps, to score them again without explaining again.")
+    ] = False,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds that one unit may take.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan (verax plan) and stop.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no tables.")] = False,
 ) -> None:
     """Run a study: explain, score, rank, and write a report. Rerunning does only what is missing."""
+    from verax.studies.running import described
     from verax.studies.running import run as execute
 
     if study.startswith(experiments.PREFIX):
@@ -99,36 +118,48 @@ def run(
     if data is not None or quick:
         raise InvalidParameter(f"--data and --quick belong to alignment-... studies, not to {study!r}.")
 
+    changes: dict[str, Any] = {
+        "methods": _names(methods),
+        "tasks": _names(tasks),
+        "networks": _names(networks),
+        "seeds": _numbers(seeds),
+        "protocols": _names(protocols),
+        "samples": samples,
+        "seed": seed,
+        "certify": certify,
+        "identify": identify,
+        "renderer": renderer,
+        "background": background,
+        "field": field,
+        "variable": variable,
+    }
+    if dry_run:
+        plans.show(plans.summary(described(study, **changes), store))
+        return
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", VeraxWarning)  # failures are listed under the leaderboard
             done = execute(
                 study,
-                methods=_names(methods),
-                tasks=_names(tasks),
-                networks=_names(networks),
-                seeds=_numbers(seeds),
-                protocols=_names(protocols),
-                samples=samples,
-                seed=seed,
-                certify=certify,
-                identify=identify,
-                renderer=renderer,
-                background=background,
-                field=field,
-                variable=variable,
+                **changes,
                 device=device,
                 out=out,
                 store=store,
                 quiet=quiet,
+                executor=executor or ("inline" if workers in (None, 1) else "processes"),
+                workers=workers,
+                overwrite=overwrite,
+                keep_maps=keep_maps,
+                time_limit=time_limit,
             )
-    except Interrupted as stop:
-        typer.echo(f"verax: {stop}", err=True)
+        if not quiet:
+            show(done)
+        with progress.errors.status("Writing the report"):
+            path = done.report()
+    except KeyboardInterrupt as stop:
+        words = str(stop) or "Interrupted: finished units are kept. Run the same command to go on."
+        typer.echo(f"verax: {words}", err=True)
         raise typer.Exit(130) from stop
-    if not quiet:
-        show(done)
-    with progress.errors.status("Writing the report"):
-        path = done.report()
     console.print(f"Report: {path}", soft_wrap=True, markup=False, highlight=False)
     if done.manifest["failures"]:
         raise typer.Exit(1)
@@ -324,8 +355,11 @@ def show(run: Run) -> None:
     console.print(
         f"{passed} of {count} networks certified; {left}"
         f"computed in {manifest['seconds']:.0f} s on {manifest['hardware']['device']}, "
-        f"{manifest['reused_units']} of {len(manifest['units'])} units taken from the store."
+        f"{manifest['reused_units']} of {manifest['total_units']} units taken from the store."
     )
+    for entry in manifest["set_aside"][:_SHOWN]:
+        words = f"Set aside and computed anew: the entry {entry['key'][:12]} ({entry['reason']})"
+        console.print(f"[yellow]{escape(words)}[/yellow]", soft_wrap=True)
     if passed < count:
         names = ", ".join(uncertified(manifest))
         console.print(f"[bold red]Not certified, so their truth is in doubt: {escape(names)}[/bold red]")
@@ -335,5 +369,7 @@ def show(run: Run) -> None:
         console.print(f"[yellow]{escape(sentence)}[/yellow]", soft_wrap=True)
     for note in manifest.get("notes", []):
         console.print(f"[yellow]{escape(note)}[/yellow]", soft_wrap=True)
-    for failure in manifest["failures"]:
+    for failure in manifest["failures"][:_SHOWN]:
         console.print(f"[red]{escape(failure['unit'])}: {escape(failure['reason'])}[/red]", soft_wrap=True)
+    if (more := len(manifest["failures"]) - _SHOWN) > 0:
+        console.print(f"[red]and {more} more that failed; manifest.json has all of them[/red]")

@@ -159,12 +159,16 @@ def read_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
         data = path.read_bytes()
     except OSError as error:
         raise MissingFile(f"The file {str(path)!r} cannot be read: {error.strerror}.") from error
+    return _tensors(data, path.name, expected)
+
+
+def _tensors(data: bytes, name: str, expected: str | None) -> dict[str, Tensor]:
     if expected is not None and hashlib.sha256(data).hexdigest() != expected:
-        raise WeightsError(f"The file {path.name!r} is damaged: its SHA-256 is not the recorded one.")
+        raise WeightsError(f"The file {name!r} is damaged: its SHA-256 is not the recorded one.")
     try:
         return load_tensors(data)
     except SafetensorError as error:
-        raise WeightsError(f"{path.name!r} is not a safetensors file.") from error
+        raise WeightsError(f"{name!r} is not a safetensors file.") from error
 
 
 def load(path: Path, network: str, classes: int, *, check: bool = True) -> nn.Module:
@@ -177,6 +181,15 @@ def load(path: Path, network: str, classes: int, *, check: bool = True) -> nn.Mo
         check: compare the SHA-256 with the record.
     """
     tensors = read_tensors(path, record(path)["sha256"] if check else None)
+    return _rebuilt(tensors, path.name, network, classes)
+
+
+def decode(data: bytes, network: str, classes: int, sha256: str) -> nn.Module:
+    """The same from the content of a file of weights, which came from elsewhere."""
+    return _rebuilt(_tensors(data, network, sha256), network, network, classes)
+
+
+def _rebuilt(tensors: dict[str, Tensor], name: str, network: str, classes: int) -> nn.Module:
     architecture = names.parse(network).architecture
     features = None
     if architecture in VECTORS:
@@ -188,7 +201,7 @@ def load(path: Path, network: str, classes: int, *, check: bool = True) -> nn.Mo
     try:
         model.load_state_dict({k: t.float() if t.is_floating_point() else t for k, t in tensors.items()})
     except RuntimeError as error:
-        raise WeightsError(f"The weights {path.name!r} do not fit the network {network!r}.") from error
+        raise WeightsError(f"The weights {name!r} do not fit the network {network!r}.") from error
     # convolutions run up to twice as fast on CPUs when their weights are laid out channels-last
     return model.to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload, no-any-return]
 

@@ -273,7 +273,7 @@ def _facts(digest: Digest) -> list[tuple[str, str]]:
             ("failures", str(len(manifest["failures"]))),
             ("seconds of training", f"{sum(t['seconds'] for t in manifest.get('trained', [])):.0f}"),
             ("seconds of computing", f"{manifest['seconds']:.0f}"),
-            ("units taken from the store", f"{manifest.get('reused_units', 0)} of {len(manifest['units'])}"),
+            ("units taken from the store", _reused(manifest)),
         ]
     return [
         ("tasks", str(len(manifest["tasks"]))),
@@ -285,8 +285,16 @@ def _facts(digest: Digest) -> list[tuple[str, str]]:
         ("degenerate maps of methods, all samples", str(degenerate)),
         ("failures", str(len(manifest["failures"]))),
         ("seconds of computing", f"{manifest['seconds']:.0f}"),
-        ("units taken from the store", f"{manifest.get('reused_units', 0)} of {len(manifest['units'])}"),
+        ("units taken from the store", _reused(manifest)),
     ]
+
+
+def _reused(manifest: Mapping[str, Any]) -> str:
+    """How many units were in the store, and how many entries of it could not be used."""
+    total = manifest.get("total_units", len(manifest["units"]))
+    damaged = manifest.get("damaged_entries", 0)
+    aside = f"; {damaged} damaged, set aside and computed anew" if damaged else ""
+    return f"{manifest.get('reused_units', 0)} of {total}{aside}"
 
 
 def _methods(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from verax.correlations import correlation
+from verax.studies.entries import Result
 from verax.studies.plan import Plan
-from verax.studies.store import Result
 
 COLUMNS = ["task", "network", "method", "pairs", "samples", "value", "lowest", "highest"]
 
@@ -31,12 +31,12 @@ def between(maps: list[Tensor]) -> list[float]:
 def table(plan: Plan, results: Mapping[str, Result]) -> pd.DataFrame:
     """One row for each task, network and method with several trainings; value is the mean of all pairs."""
     found: dict[tuple[str, str, str], list[Tensor]] = {}
-    for unit in plan.units:
-        if unit.method is None or unit.key not in results or unit.method.model_free:
+    for cell in plan.cells:
+        if cell.method is None or cell.key not in results or cell.method.model_free:
             continue
-        maps = results[unit.key].maps["maps"]
+        maps = results[cell.key].maps["maps"]
         if maps.ndim == 2:  # vectors; of pictures only one for each bucket is kept
-            key = (unit.subject.task.name, unit.subject.network, unit.label)
+            key = (cell.subject.task.name, cell.subject.network, cell.label)
             found.setdefault(key, []).append(torch.as_tensor(maps))
     rows = []
     for key, several in found.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from verax import methods, seeding
 from verax.cases import Cases
+from verax.engine.batching import with_halving
 from verax.errors import InvalidParameter
 from verax.methods.completeness import completeness_error
 from verax.metrics.scoring import score
@@ -21,9 +21,9 @@ from verax.networks import batches, fits, library
 from verax.networks.certificates import certify
 from verax.networks.inference import predictions
 from verax.protocols import truth_of
-from verax.studies.plan import Subject, Unit
+from verax.studies.entries import Result
 from verax.studies.spec import Study
-from verax.studies.store import Result
+from verax.studies.units import Cell, Subject, Unit
 from verax.tasks.base import Learnable, is_regression
 
 _MOST_REFERENCES = 10_000
@@ -38,17 +38,17 @@ class Bench:
 
     Attributes:
         subject: what is explained.
-        study: says how many cases there are, and how they are scored.
+        study: says which cases there are, and how they are scored.
         device: where to compute.
-        watch: is shown the attributions of each unit, before they are scored and forgotten.
+        maps: the raw attributions of the unit that was computed last.
     """
 
     subject: Subject
     study: Study
     device: torch.device
-    watch: Callable[[Unit, Tensor], None] | None = None
+    maps: Tensor | None = field(default=None, repr=False)
     _model: nn.Module | None = field(default=None, repr=False)
-    _loaded: tuple[nn.Module, Cases, Tensor] | None = field(default=None, repr=False)
+    _loaded: tuple[tuple[int, int], Cases, Tensor] | None = field(default=None, repr=False)
     _drawn: dict[int, Tensor] = field(default_factory=dict, repr=False)
 
     def model(self) -> nn.Module:
@@ -57,26 +57,35 @@ class Bench:
             subject = self.subject
             if subject.weights is None:
                 model = library.network(subject.task, subject.network)
+            elif isinstance(subject.weights, bytes):
+                classes = subject.task.classes
+                model = library.decode(subject.weights, subject.architecture, classes, subject.sha256)
             else:
                 model = library.load(subject.weights, subject.architecture, subject.task.classes)
             self._model = model.to(self.device)
         return self._model
 
-    def load(self) -> tuple[nn.Module, Cases, Tensor]:
-        """The network, the cases and what it predicts for them."""
-        if self._loaded is None:
-            model = self.model()
-            cases = self.subject.task.cases(n=self.study.samples, seed=self.study.seed).to(self.device)
-            self._loaded = model, cases, predictions(model, cases.inputs)
-        return self._loaded
+    def load(self, start: int = 0, count: int | None = None) -> tuple[nn.Module, Cases, Tensor]:
+        """The network, a block of cases and what it predicts for them; the last block is remembered.
 
-    def settings(self, unit: Unit) -> dict[str, Any]:
-        """The parameters of a unit; ``references = "task:N"`` becomes N training inputs, drawn once.
+        Args:
+            start: the first case of each bucket.
+            count: cases of each bucket (default: as many as the study has).
+        """
+        model, block = self.model(), (start, count or self.study.samples)
+        if self._loaded is None or self._loaded[0] != block:
+            cases = self.subject.task.cases(n=block[1], seed=self.study.seed, start=start).to(self.device)
+            self._loaded = block, cases, predictions(model, cases.inputs)
+        return model, self._loaded[1], self._loaded[2]
+
+    def settings(self, unit: Unit | Cell) -> dict[str, Any]:
+        """The parameters of a unit or cell; ``references = "task:N"`` becomes N training inputs, drawn once.
 
         ``baseline = "task"`` becomes the input that the truth of a regression task is measured from, and
         ``segments = "task"`` the patches that its maps are compared on.
         """
-        found = dict(unit.parameters or {})
+        cell = unit if isinstance(unit, Cell) else unit.cell
+        found = dict(cell.parameters or {})
         task = self.subject.task
         if found.get("baseline") == "task":
             if not is_regression(task):
@@ -100,14 +109,22 @@ class Bench:
     def compute(self, unit: Unit) -> Result:
         """The result of one unit of this subject."""
         start = time.perf_counter()
-        result = self._certify() if unit.method is None else self._explain(unit)
+        self.maps = None
+        result = self._certify(unit.count) if unit.method is None else self._explain(unit)
         result.info["seconds"] = time.perf_counter() - start
         return result
 
-    def try_out(self, unit: Unit) -> None:
+    def rescore(self, unit: Unit, maps: Tensor) -> Result:
+        """The result of a unit whose raw attributions were kept: they are scored again, not computed."""
+        start = time.perf_counter()
+        result = self._explain(unit, maps)
+        result.info["seconds"] = time.perf_counter() - start
+        return result
+
+    def try_out(self, unit: Cell) -> None:
         """Explain one case, for the errors that bad parameters raise."""
         assert unit.method is not None
-        model, cases, predicted = self.load()
+        model, cases, predicted = self.load(0, 1)
         one = slice(0, 1)
         settings = self.settings(unit)
         if isinstance(settings.get("references"), Tensor):
@@ -121,14 +138,13 @@ class Bench:
             settings=settings,
         )
 
-    def _certify(self) -> Result:
+    def _certify(self, count: int) -> Result:
         model, task = self.model(), self.subject.task
         if is_regression(task):
-            fit = fits.certify(model, task, n=max(2, self.study.certify), seed=self.study.seed)
+            fit = fits.certify(model, task, n=max(2, count), seed=self.study.seed)
             tables = {"measures": fit.measures, "elements": fit.elements}
             return Result(tables, {}, {"certificate": fit.summary()})
-        self.load()
-        certificate = certify(model, task, n=self.study.certify, seed=self.study.seed)
+        certificate = certify(model, task, n=count, seed=self.study.seed)
         tables = {"accuracy": certificate.accuracy, "interventions": certificate.interventions}
         return Result(tables, {}, {"certificate": certificate.summary()})
 
@@ -137,7 +153,7 @@ class Bench:
         """Of methods that draw random numbers."""
         return seeding.key(self.study.seed, self.subject.task.name)
 
-    def asked(self, unit: Unit, cases: Cases, predicted: Tensor) -> Tensor:
+    def asked(self, unit: Unit | Cell, cases: Cases, predicted: Tensor) -> Tensor:
         """The output that a method is asked about: that of the prediction or of the label.
 
         A task may turn it to another one, which the network speaks against.
@@ -146,32 +162,36 @@ class Bench:
         turned = getattr(self.subject.task, "asked", None)
         return found if turned is None else turned(found)
 
-    def attributions(self, unit: Unit, cases: Cases, asked: Tensor) -> Tensor:
+    def attributions(self, unit: Unit | Cell, cases: Cases, asked: Tensor) -> Tensor:
         """The attributions of a unit's method for cases and the outputs that it is asked about."""
         assert unit.method is not None
-        return methods.explain(
-            self.model(),
-            cases.inputs,
-            asked,
-            unit.method,
-            seed=self.seed,
-            ids=cases.ids,
-            truth=cases.truth,
-            settings=self.settings(unit),
-            batch_size=1024 if self.device.type == "cuda" else 64,
-        )
+        method, settings = unit.method, self.settings(unit)
 
-    def _explain(self, unit: Unit) -> Result:
+        def compute(rows: int) -> Tensor:
+            return methods.explain(
+                self.model(),
+                cases.inputs,
+                asked,
+                method,
+                seed=self.seed,
+                ids=cases.ids,
+                truth=cases.truth,
+                settings=settings,
+                batch_size=rows,
+            )
+
+        return with_halving(compute, 1024 if self.device.type == "cuda" else 64)
+
+    def _explain(self, unit: Unit, given: Tensor | None = None) -> Result:
         assert unit.method is not None
-        model, cases, predicted = self.load()
+        model, cases, predicted = self.load(unit.start, unit.count)
         seed = self.seed
         settings = self.settings(unit)
         asked = self.asked(unit, cases, predicted)
 
         start = time.perf_counter()
-        maps = self.attributions(unit, cases, asked)
-        if self.watch is not None:
-            self.watch(unit, maps)
+        maps = self.attributions(unit, cases, asked) if given is None else given.to(self.device)
+        self.maps = maps
         kinds = {protocol: truth_of(protocol) for protocol in self.study.protocols}
         told = {kind: self.subject.task.retell(cases, kind) for kind in set(kinds.values())}
         # only the oracle shows another map when another truth is told
@@ -217,9 +237,11 @@ class Bench:
             seed=seed,
             ids=cases.ids,
         )
+        kept = {"maps": thumbnails(maps, cases, unit.start)}
         if gap is not None:
             info["completeness_error"] = {"median": float(gap.median()), "largest": float(gap.max())}
-        return Result(tables, {"maps": thumbnails(maps, cases)}, info)
+            kept["completeness"] = gap.double().cpu().contiguous()  # medians of blocks cannot be joined
+        return Result(tables, kept, info)
 
 
 def task_references(value: object) -> int | None:
@@ -246,16 +268,18 @@ def first_of_each(group: Tensor) -> Tensor:
     return torch.tensor([int((group == g).nonzero()[0]) for g in torch.unique(group).tolist()])
 
 
-def thumbnails(maps: Tensor, cases: Cases) -> Tensor:
+def thumbnails(maps: Tensor, cases: Cases, start: int = 0) -> Tensor:
     """One map for each bucket, channels summed, scaled to a magnitude of at most 1: ``(G, H, W)`` float16.
 
-    Of vectors the first `VECTORS` maps ``(N, D)``: all cases are of one kind.
+    Blocks of samples that do not begin at the first one have none. Of vectors the first `VECTORS` maps
+    ``(N, D)``: all cases are of one kind.
     """
     if maps.ndim == 2:
-        some = maps[:VECTORS].double()
+        some = maps[: max(0, VECTORS - start)].double()
         largest = some.abs().amax(1, keepdim=True)
         return (some / torch.where(largest > 0, largest, 1)).half().cpu().contiguous()
-    chosen = maps[first_of_each(cases.group).to(maps.device)].sum(1).double()
+    first = first_of_each(cases.group)[: None if start == 0 else 0]
+    chosen = maps[first.to(maps.device)].sum(1).double()
     largest = chosen.abs().flatten(1).amax(1)[:, None, None]
     return (chosen / torch.where(largest > 0, largest, 1)).half().cpu().contiguous()
 

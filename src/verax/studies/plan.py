@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
+from itertools import groupby, zip_longest
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import torch
@@ -23,6 +22,16 @@ from verax.networks.regression import SOLVED
 from verax.networks.wired import WIRED
 from verax.protocols import PROTOCOLS
 from verax.studies.spec import MethodSpec, Study
+from verax.studies.units import (
+    BLOCK,
+    FORMAT,
+    Cell,
+    Subject,
+    Unit,
+    code_digest,
+    content_hash,
+    explaining_digest,
+)
 from verax.tasks import task as find_task
 from verax.tasks.base import Learnable, is_learnable, is_regression
 from verax.tasks.climate import Climate
@@ -34,89 +43,81 @@ REFERENCES = (*CONTROLS, ORACLE)
 Trainer = Callable[[Learnable, str, int], None]
 """Trains a network (task, name, seed) and keeps it in the store."""
 
-FORMAT = 1
-"""Raised whenever the layout of a stored result changes."""
 
-_RELEVANT = ("tasks", "networks", "engine", "methods", "protocols", "metrics")
+@dataclass(frozen=True)
+class Units:
+    """The units of cells in the order of work, made one by one: a plan may have millions.
 
+    Blocks of one network come one after the other, each with all its methods, so that its cases are drawn
+    once.
+    """
 
-@cache
-def code_digest() -> str:
-    """A hash of all code that results depend on, so that scores of different versions never mix."""
-    root = Path(__file__).parent.parent
-    files = [root / "cases.py", root / "seeding.py"]
-    files += [file for name in _RELEVANT for file in sorted((root / name).rglob("*.py"))]
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
+    cells: tuple[Cell, ...]
 
+    def __len__(self) -> int:
+        return sum(map(len, self.cells))
 
-def content_hash(values: Mapping[str, Any]) -> str:
-    """SHA-256 of the canonical JSON of plain values."""
-    return hashlib.sha256(
-        json.dumps(values, sort_keys=True, separators=(",", ":"), default=repr).encode()
-    ).hexdigest()
+    def __iter__(self) -> Iterator[Unit]:
+        """Subject by subject, block by block, cell by cell."""
+        first = 0
+        for _, group in groupby(self.cells, key=lambda cell: id(cell.subject)):
+            mine = list(group)
+            columns = [cell.units(first + place) for place, cell in enumerate(mine)]
+            for row in zip_longest(*columns):
+                yield from (unit for unit in row if unit is not None)
+            first += len(mine)
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A network on a task: what is explained; a wired network has no file of weights."""
+class Training:
+    """A network that is not stored yet and has to be trained before its cells have keys."""
 
     task: Learnable
     network: str
     seed: int
-    weights: Path | None
-    sha256: str
+
+    @property
+    def key(self) -> str:
+        """Names what it is trained from."""
+        values = {
+            "code": explaining_digest(),
+            "task": [self.task.name, self.task.fingerprint(), str(self.task.reasoning)],
+            "network": [self.network, self.seed],
+        }
+        return content_hash(values)
 
     @property
     def name(self) -> str:
         """For people."""
-        return f"{self.task.name} {self.network} seed {self.seed}"
-
-    @property
-    def architecture(self) -> str:
-        """What `network` is built as on this task."""
-        return names.parse(self.network).on(self.task).architecture
-
-
-@dataclass(frozen=True)
-class Unit:
-    """One piece of work: explain and score (`method` set) or certify (`method` None)."""
-
-    key: str
-    subject: Subject
-    method: Method | None = None
-    label: str = ""
-    parameters: Mapping[str, Any] | None = None
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        return f"{self.subject.name}: {self.label or 'certificate'}"
+        return f"{self.task.name} {self.network} seed {self.seed}: training"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All units of a study, in the order in which they are computed."""
+    """All cells of a study, in order, and so all its units."""
 
     study: Study
     subjects: tuple[Subject, ...]
-    units: tuple[Unit, ...]
+    cells: tuple[Cell, ...]
     notes: tuple[str, ...] = ()
+    trainings: tuple[Training, ...] = ()
 
     @property
+    def units(self) -> Units:
+        """The units, in the order in which they are computed."""
+        return Units(self.cells)
+
+    @cached_property
     def key(self) -> str:
         """Names the study's results; the same study on the same networks has the same key."""
 
-        def name(unit: Unit) -> object:
-            own = unit.method is not None and unit.method.version is None
-            return [unit.subject.sha256, unit.label, unit.parameters] if own else unit.key
+        def name(cell: Cell) -> object:
+            return cell.key if cell.kept else [cell.subject.sha256, cell.label, cell.parameters]
 
         return content_hash(
             {
                 "study": self.study.name,
-                "units": [name(unit) for unit in self.units],
+                "cells": [[name(cell), cell.samples] for cell in self.cells],
                 "identify": self.study.identify,
             }
         )
@@ -214,15 +215,22 @@ def _tasks(study: Study) -> list[Learnable]:
     return made
 
 
-def _subjects(study: Study, store: Path, train: Trainer | None) -> list[Subject]:
+def _subjects(
+    study: Study, store: Path, train: Trainer | None, absent: list[Training] | None
+) -> list[Subject]:
     subjects = []
     for found in _tasks(study):
         for network in study.networks:
             network = str(names.parse(network))
             for seed in _seeds(study, found, network, store):
                 wanted = study.missing == "train" and network != WIRED
-                if wanted and train is not None and library.find(found, network, seed, store) is None:
-                    train(found, network, seed)
+                if wanted and library.find(found, network, seed, store) is None:
+                    if absent is not None:
+                        absent.append(Training(found, network, seed))
+                        subjects.append(Subject(found, network, seed, None, f"of {absent[-1].key}"))
+                        continue
+                    if train is not None:
+                        train(found, network, seed)
                 weights = None if network == WIRED else library.require(found, network, seed, store)
                 subjects.append(
                     Subject(found, network, seed, weights, library.sha256(found, network, weights))
@@ -230,22 +238,41 @@ def _subjects(study: Study, store: Path, train: Trainer | None) -> list[Subject]
     return subjects
 
 
-def compile_plan(study: Study, store: Path, train: Trainer | None = None) -> Plan:
-    """Check every name in the study and list its units; `train` makes networks that are missing."""
+def _block(study: Study, task: Learnable, method: Method, block: int | None) -> int:
+    """Samples of each bucket in one unit."""
+    if method.transfer == "projection" and "published" in study.protocols:
+        return study.samples  # that transfer looks at all pictures of a bucket together
+    size = task.features if is_regression(task) else math.prod(task.input_shape)
+    return min(study.samples, block or max(1, BLOCK // size // len(task.groups)))
+
+
+def compile_plan(
+    study: Study,
+    store: Path,
+    train: Trainer | None = None,
+    *,
+    block: int | None = None,
+    ahead: bool = False,
+) -> Plan:
+    """Check every name in the study and list its cells; `train` makes networks that are missing.
+
+    Args:
+        study: what to plan.
+        store: where trained networks are.
+        train: trains a network and keeps it in the store.
+        block: samples of each bucket in one unit (default: as many as `BLOCK` numbers are).
+        ahead: plan networks that would have to be trained as if they were, without training any.
+    """
     protocols = [PROTOCOLS.canonical(name) for name in study.protocols]
     methods = with_references(study)
     chosen = [(METHODS.get(spec.name), spec) for spec in methods]
     settings = {spec.label: method.settings(spec.parameters) for method, spec in chosen}
     study = study.model_copy(update={"protocols": protocols})
-    subjects = _subjects(study, store, train)
+    trainings: list[Training] = []
+    subjects = _subjects(study, store, train, trainings if ahead else None)
     given = {spec.label for spec in study.methods}
-    base = {
-        "format": FORMAT,
-        "code": code_digest(),
-        "torch": ".".join(torch.__version__.split(".")[:2]),
-        "seed": study.seed,
-    }
-    units: list[Unit] = []
+    base = {"format": FORMAT, "torch": ".".join(torch.__version__.split(".")[:2]), "seed": study.seed}
+    cells: list[Cell] = []
     for subject in subjects:
         about = {
             **base,
@@ -253,19 +280,27 @@ def compile_plan(study: Study, store: Path, train: Trainer | None = None) -> Pla
             "weights": subject.sha256,
             "network": [subject.network, subject.seed],
         }
+        scoring = {"code": code_digest(), "protocols": sorted(protocols)}
         if study.certify:
-            units.append(Unit(content_hash({**about, "certify": study.certify}), subject))
+            key = content_hash({**about, "code": code_digest(), "certify": True})
+            cells.append(Cell(key, subject, study.certify, study.certify))
         here = controls_for(1 if is_regression(subject.task) else 3)
         for method, spec in chosen:
             if spec.label in CONTROLS and spec.label not in (*here, *given):
                 continue  # it means nothing on such inputs
             # Nobody can know whether the code of an own method without a version has changed.
             version = method.version or uuid4().hex
-            values = {
-                **about,
-                "method": [method.name, spec.label, settings[spec.label], version],
-                "protocols": sorted(protocols),
-                "samples": study.samples,
-            }
-            units.append(Unit(content_hash(values), subject, method, spec.label, settings[spec.label]))
-    return Plan(study, tuple(subjects), tuple(units), _notes(study, subjects))
+            own = {**about, "method": [method.name, spec.label, settings[spec.label], version]}
+            cells.append(
+                Cell(
+                    content_hash({**own, **scoring}),
+                    subject,
+                    study.samples,
+                    _block(study, subject.task, method, block),
+                    content_hash({**own, "code": explaining_digest(), "maps": True}),
+                    method,
+                    spec.label,
+                    settings[spec.label],
+                )
+            )
+    return Plan(study, tuple(subjects), tuple(cells), _notes(study, subjects), tuple(trainings))

@@ -23,7 +23,7 @@ from verax.metrics.pointing import of_class
 from verax.networks.library import weights_hash
 from verax.networks.zoo import Subject
 from verax.studies.alignments import CENTRE, RANDOM
-from verax.studies.plan import code_digest, content_hash
+from verax.studies.units import code_digest, content_hash
 from verax.tasks.alignment import Annotated, AnnotatedImages
 from verax.version import __version__
 

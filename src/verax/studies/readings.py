@@ -23,10 +23,13 @@ from verax.methods import CONTROLS
 from verax.networks.inference import predictions
 from verax.protocols import sound
 from verax.studies import identification, statistics
+from verax.studies.entries import Result
 from verax.studies.execution import Bench
 from verax.studies.identification import TABLES, Identification, Lineup
-from verax.studies.plan import Plan, Subject, Unit, content_hash
-from verax.studies.store import Result, Store
+from verax.studies.plan import Plan
+from verax.studies.store import Store
+from verax.studies.units import Cell, Subject, Unit, block_key, content_hash
+from verax.studies.work import Outcome, pinned
 from verax.tasks.textbox import TextBox
 
 
@@ -35,17 +38,17 @@ class Reading:
     """One method, read off the maps of one network trained (or wired) for several tasks."""
 
     key: str
-    units: tuple[Unit, ...]
+    cells: tuple[Cell, ...]
 
     @property
     def label(self) -> str:
         """The method's name in tables."""
-        return self.units[0].label
+        return self.cells[0].label
 
     @property
     def network(self) -> str:
         """The name of the networks."""
-        return self.units[0].subject.network
+        return self.cells[0].subject.network
 
     @property
     def name(self) -> str:
@@ -82,11 +85,12 @@ def readings(plan: Plan) -> list[Reading]:
         return []
     result = []
     for chosen in _lineups(plan.subjects):
-        labels = [u.label for u in plan.units if u.subject is chosen[0] and u.method is not None]
+        labels = [c.label for c in plan.cells if c.subject is chosen[0] and c.method is not None]
         for label in [label for label in labels if label not in CONTROLS]:
-            units = tuple(u for s in chosen for u in plan.units if u.subject is s and u.label == label)
-            values = {"code": _code(), "units": [u.key for u in units], "pictures": pictures(plan)}
-            result.append(Reading(content_hash(values), units))
+            cells = tuple(c for s in chosen for c in plan.cells if c.subject is s and c.label == label)
+            keys = [block_key(cell.key, 0, pictures(plan)) for cell in cells]
+            values = {"code": _code(), "cells": keys, "pictures": pictures(plan)}
+            result.append(Reading(content_hash(values), cells))
     return result
 
 
@@ -101,8 +105,7 @@ class Reader:
 
     plan: Plan
     device: torch.device
-    _shown: dict[str, Tensor] = field(default_factory=dict, repr=False)
-    _wanted: dict[str, Tensor] | None = field(default=None, repr=False)
+    _shown: dict[str, dict[int, Tensor]] = field(default_factory=dict, repr=False)
     _lineups: dict[str, Lineup] = field(default_factory=dict, repr=False)
     _benches: dict[str, Bench] = field(default_factory=dict, repr=False)
 
@@ -114,47 +117,51 @@ class Reader:
     def lineup(self, reading: Reading) -> Lineup:
         """The pictures of a reading; one line-up for each network."""
         if reading.network not in self._lineups:
-            found = [unit.subject.task for unit in reading.units]
+            found = [cell.subject.task for cell in reading.cells]
             tasks = tuple(task for task in found if isinstance(task, TextBox))  # line-ups have no others
             self._lineups[reading.network] = Lineup(tasks, pictures(self.plan), self.plan.study.seed)
         return self._lineups[reading.network]
 
-    def see(self, unit: Unit, attributions: Tensor) -> None:
+    @cached_property
+    def wanted(self) -> dict[int, int]:
+        """How many pictures of each bucket are read, by the places of the cells in the plan."""
+        read = {cell.key for reading in self.readings for cell in reading.cells}
+        return {k: pictures(self.plan) for k, cell in enumerate(self.plan.cells) if cell.key in read}
+
+    def see(self, unit: Unit, outcome: Outcome) -> None:
         """Keep the maps of the pictures that will be read (a few hundred kilobytes for each unit)."""
-        if self._wanted is None:
-            self._wanted = {
-                unit.key: self._places(self.lineup(reading), unit.subject)
-                for reading in self.readings
-                for unit in reading.units
-            }
-        if unit.key in self._wanted:
-            chosen = attributions[self._wanted[unit.key].to(attributions.device)]
-            self._shown[unit.key] = _prepared(chosen)
+        if outcome.shown is not None:
+            self._shown.setdefault(unit.cell.key, {})[unit.start] = torch.from_numpy(outcome.shown)
 
-    def _places(self, lineup: Lineup, subject: Subject) -> Tensor:
-        """Where the pictures of a line-up are among the study's cases: bucket by bucket, sample by sample."""
-        groups, samples = list(subject.task.groups), self.plan.study.samples
-        first = torch.tensor([groups.index(group) * samples for group in lineup.groups])
-        return (first[:, None] + torch.arange(lineup.samples)).flatten()
+    def _seen(self, cell: Cell, lineup: Lineup) -> Tensor | None:
+        """The maps of a line-up, bucket by bucket, where all of them were just computed."""
+        blocks = self._shown.pop(cell.key, {})
+        if sum(block.shape[1] for block in blocks.values()) != lineup.samples:
+            return None
+        joined = torch.cat([blocks[start] for start in sorted(blocks)], 1)
+        groups = list(cell.subject.task.groups)
+        return joined[[groups.index(group) for group in lineup.groups]].flatten(0, 1)
 
-    def _maps(self, unit: Unit, cases: Cases) -> Tensor:
-        kept = self._shown.pop(unit.key, None)
-        if kept is not None:
-            return kept
-        assert unit.method is not None
-        name = unit.subject.name
+    def _maps(self, cell: Cell, cases: Cases, lineup: Lineup) -> Tensor:
+        seen = self._seen(cell, lineup)
+        if seen is not None:
+            return seen
+        assert cell.method is not None
+        name = cell.subject.name
         if name not in self._benches:
-            self._benches[name] = Bench(unit.subject, self.plan.study, self.device)
+            self._benches[name] = Bench(cell.subject, self.plan.study, self.device)
         bench, told = self._benches[name], cases.to(self.device)
         asked = told.targets
-        if unit.method.explains != "label":
+        if cell.method.explains != "label":
             asked = predictions(bench.model(), told.inputs)
-        return _prepared(bench.attributions(unit, told, asked))
+        with pinned(self.device):
+            return _prepared(bench.attributions(cell, told, asked))
 
     def read(self, reading: Reading) -> Identification:
         """Read one method's maps of one network."""
-        return self.lineup(reading).read(
-            reading.label, lambda place, cases: self._maps(reading.units[place], cases)
+        lineup = self.lineup(reading)
+        return lineup.read(
+            reading.label, lambda place, cases: self._maps(reading.cells[place], cases, lineup)
         )
 
 
@@ -186,7 +193,7 @@ def compute(
             except MethodFailed as error:
                 failures.append({"unit": reading.name, "method": reading.label, "reason": str(error)})
                 continue
-            if all(unit.method is not None and unit.method.version is not None for unit in reading.units):
+            if all(cell.kept for cell in reading.cells):
                 store.write(reading.key, result)
         parts.append({name: table.assign(network=reading.network) for name, table in result.tables.items()})
     return (Identification.joined(parts) if parts else None), failures

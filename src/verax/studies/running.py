@@ -2,43 +2,68 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from verax import devices, progress, tasks
-from verax.errors import (
-    Interrupted,
-    InvalidInput,
-    InvalidParameter,
-    MethodFailed,
-    OutputError,
-    UnsupportedOperation,
-    VeraxWarning,
-)
-from verax.files import make_folder, store_folder, unless_empty, write_atomically
+from verax.errors import Interrupted, InvalidParameter, MethodFailed, OutputError, VeraxWarning
+from verax.files import atomically, make_folder, store_folder, unless_empty, write_atomically
 from verax.methods.base import METHODS, Function, Method, method
-from verax.metrics.scoring import metric_names
 from verax.networks import library, teaching
 from verax.studies import plan as planning
-from verax.studies import readings, writing
+from verax.studies import policies, readings, writing
 from verax.studies import spec as specs
+from verax.studies.driving import Driver, Stores
 from verax.studies.execution import Bench
+from verax.studies.executors import EXECUTORS
+from verax.studies.gathering import Gathered, gather
 from verax.studies.identification import TABLES, Identification
-from verax.studies.plan import Plan, Unit
+from verax.studies.plan import Plan
 from verax.studies.readings import Reader
-from verax.studies.runs import IDENTIFICATION, MANIFEST, Run
+from verax.studies.runs import CASES, CONSISTENCY, IDENTIFICATION, MANIFEST, MAPS, SCORES, Run
 from verax.studies.spec import MethodSpec, Study
-from verax.studies.store import Result, Store
+from verax.studies.store import Store
+from verax.studies.work import Brief
 from verax.tasks import Task
 from verax.tasks.base import Learnable
 
-Watch = Callable[[int, int, str], None]
+_ROUNDS = 5
+"""How often damaged entries are made again before the disk is blamed."""
+
+
+_WARNED = 20
+"""Failures that get a warning each."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a study is run; nothing that its results depend on."""
+
+    executor: str = "inline"
+    workers: int | None = None
+    overwrite: str = "missing"
+    keep_maps: bool = False
+    time_limit: float | None = None
+    more: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def checked(self) -> Options:
+        """Refuse impossible values."""
+        EXECUTORS.canonical(self.executor)
+        policies.policy(self.overwrite)
+        if self.workers is not None and (not isinstance(self.workers, int) or self.workers < 1):
+            raise InvalidParameter(f"The number of workers is a whole number from 1, not {self.workers!r}.")
+        if self.time_limit is not None and not 0 < self.time_limit < float("inf"):
+            raise InvalidParameter(f"The time limit is a number of seconds above 0, not {self.time_limit!r}.")
+        return self
 
 
 def _method_entries(
@@ -74,6 +99,20 @@ def _task_entries(given: Sequence[str | Task] | None) -> list[str] | None:
     return [entry if isinstance(entry, str) else tasks.register(entry) for entry in entries]
 
 
+def described(study: str | Path | dict[str, Any] | Study, **changes: Any) -> Study:
+    """A study with the changes that `run` takes; callables and task objects are registered."""
+    if changes.get("methods") is not None:
+        changes["methods"] = _method_entries(changes["methods"], specs.labelled(study))
+    if changes.get("tasks") is not None:
+        changes["tasks"] = _task_entries(changes["tasks"])
+    for name in ("networks", "seeds", "protocols"):
+        if changes.get(name) is not None:
+            changes[name] = list(changes[name])
+    if changes.get("field") is not None:
+        changes["field"] = str(Path(changes["field"]).expanduser())
+    return specs.study(study, **changes)
+
+
 def run(
     study: str | Path | dict[str, Any] | Study,
     *,
@@ -94,6 +133,12 @@ def run(
     out: str | Path | None = None,
     store: str | Path | None = None,
     quiet: bool = False,
+    executor: str = "inline",
+    workers: int | None = None,
+    overwrite: str = "missing",
+    keep_maps: bool = False,
+    time_limit: float | None = None,
+    **more: Any,
 ) -> Run:
     """Run a study; only what is not in the store yet is computed.
 
@@ -117,21 +162,28 @@ def run(
         out: the run folder (default: ``runs/NAME-HASH``).
         store: where finished units are kept (default: ``VERAX_STORE`` or the user's cache folder).
         quiet: no progress bar.
+        executor: who computes: "inline" (this process), "processes" or another of `EXECUTORS`.
+        workers: how many of them (default: one for each device, or core).
+        overwrite: what is computed: "missing" (and what failed), "failed", "all" or "never".
+        keep_maps: keep raw maps in the store, so that they can be scored again without being explained again.
+        time_limit: seconds that one unit may take.
+        **more: options of the executor.
     """
-    chosen = specs.study(
+    options = Options(executor, workers, overwrite, keep_maps, time_limit, more).checked()
+    chosen = described(
         study,
-        methods=_method_entries(methods, specs.labelled(study)),
-        tasks=_task_entries(tasks),
-        networks=list(networks) if networks is not None else None,
-        seeds=list(seeds) if seeds is not None else None,
-        protocols=list(protocols) if protocols is not None else None,
+        methods=methods,
+        tasks=tasks,
+        networks=networks,
+        seeds=seeds,
+        protocols=protocols,
         samples=samples,
         seed=seed,
         certify=certify,
         identify=identify,
         renderer=renderer,
         background=background,
-        field=None if field is None else str(Path(field).expanduser()),
+        field=field,
         variable=variable,
     )
     where = devices.resolve(device)
@@ -154,11 +206,17 @@ def run(
         raise Interrupted(message) from stop
     target = Path(out).expanduser() if out else Path("runs") / f"{chosen.name}-{plan.key[:8]}"
     with unless_empty(target):
-        return _run(plan, target, Store(make_folder(folder)), where, quiet, trained)
+        return _run(plan, target, make_folder(folder), where, options, quiet, trained)
 
 
 def _run(
-    plan: Plan, target: Path, kept: Store, where: torch.device, quiet: bool, trained: list[dict[str, Any]]
+    plan: Plan,
+    target: Path,
+    folder: Path,
+    where: torch.device,
+    options: Options,
+    quiet: bool,
+    trained: list[dict[str, Any]],
 ) -> Run:
     if target.is_dir() and any(target.iterdir()) and not _is_run(target):
         raise OutputError(f"The folder {str(target)!r} holds other things; name an empty one.")
@@ -166,18 +224,39 @@ def _run(
     _probe(plan, where)
     start = time.perf_counter()
     reader = Reader(plan, where)
-    results, failures, reused = _compute(plan, kept, reader, quiet)
-    identified, unread = _identify(reader, kept, quiet)
-    failures += unread
+    with tempfile.TemporaryDirectory(prefix="verax-") as scratch, progress.bar(hidden=quiet) as bar:
+        stores = Stores.of(folder, Path(scratch))
+        row = bar.add_task(plan.study.name, total=len(plan.units))
+        driver = Driver(
+            plan,
+            Brief(plan.study, plan.cells, options.keep_maps, reader.wanted, options.time_limit),
+            stores,
+            EXECUTORS.get(options.executor)(where, options.workers, **options.more),
+            where,
+            options.overwrite,
+            lambda count, name: bar.update(row, advance=count, description=name),
+            reader.see,
+        )
+        with stores.kept.locked():
+            gathered = _gathered(driver, target)
+            bar.update(row, description=plan.study.name)
+            bar.stop()
+            identified, unread = _identify(reader, stores.kept, quiet)
+    tally = driver.tally
+    failures = [*tally.failures, *tally.skipped, *unread]
     facts = {
         "failures": failures,
         "notes": list(plan.notes),
         "trained": trained,
-        "reused_units": reused,
-        "damaged_entries": len(kept.damaged),
+        "reused_units": tally.reused,
+        "computed_units": tally.computed,
+        "total_units": len(plan.units),
+        "damaged_entries": len(stores.kept.aside),
+        "set_aside": [{"key": entry.key, "reason": entry.reason} for entry in stores.kept.aside],
+        "executor": {"name": options.executor, "workers": driver.executor.workers},
         "seconds": time.perf_counter() - start,
     }
-    writing.write(plan, target, results, where, facts)
+    writing.write(plan, target, gathered.results, where, facts)
     for name in TABLES:
         path = target / IDENTIFICATION.format(name)
         if identified is None:
@@ -186,12 +265,60 @@ def _run(
             write_atomically(path, identified.tables()[name].to_csv(index=False).encode())
     for note in plan.notes:
         warnings.warn(note, VeraxWarning, stacklevel=3)
-    for failure in failures:
+    for failure in failures[:_WARNED]:
         warnings.warn(f"{failure['unit']}: {failure['reason']}", VeraxWarning, stacklevel=3)
+    if len(failures) > _WARNED:
+        more = len(failures) - _WARNED
+        warnings.warn(f"{more} more units failed; run.failures has all.", VeraxWarning, stacklevel=3)
     return Run(target)
 
 
+class _Lost(Exception):
+    """Entries of the store that turned out to be damaged."""
+
+    def __init__(self, keys: set[str]) -> None:
+        self.keys = keys
+
+
+def _gathered(driver: Driver, target: Path) -> Gathered:
+    """Compute what is missing and write the score table; entries that turn out damaged are made again."""
+    lost: set[str] | None = None
+    try:
+        for _ in range(_ROUNDS):
+            if lost is None or driver.overwrite != "never":
+                driver.drive(lost)
+            try:
+                return _tabled(driver, target)
+            except _Lost as found:
+                lost = found.keys
+                driver.tally.reused -= len(lost)
+    except KeyboardInterrupt as stop:
+        done, total = driver.finished(), len(driver.plan.units)
+        raise Interrupted(
+            f"Interrupted: {done} of {total} units are finished and kept. Run the same command to go on."
+        ) from stop
+    raise OutputError(f"What is written to {str(driver.stores.kept.folder)!r} comes back damaged.")
+
+
+def _tabled(driver: Driver, target: Path) -> Gathered:
+    """Write the score table."""
+    plan = driver.plan
+    with atomically(target / SCORES) as path:
+        found = gather(plan, driver.stores, path)
+        if found.lost:
+            raise _Lost(found.lost)
+        if not any(cell.method is not None and cell.key in found.results for cell in plan.cells):
+            reasons = [entry["reason"] for entry in (*driver.tally.failures, *driver.tally.skipped)]
+            raise MethodFailed("No method gave a result: " + "; ".join(reasons[:3]))
+    return found
+
+
 def _is_run(folder: Path) -> bool:
+    """Whether a folder is a run, or the beginning of one that was killed before its manifest was written."""
+    ours = (SCORES, MAPS, CASES, MANIFEST, CONSISTENCY, *(IDENTIFICATION.format(name) for name in TABLES))
+    names = [path.name for path in folder.iterdir()]
+    if MANIFEST not in names:
+        return all(name in ours or name.startswith(tuple(f".{own}." for own in ours)) for name in names)
     try:
         found = json.loads((folder / MANIFEST).read_text())
     except (OSError, ValueError, RecursionError):
@@ -203,57 +330,10 @@ def _probe(plan: Plan, device: torch.device) -> None:
     """Try methods with given parameters on one sample, so that bad values are found before the work."""
     first = plan.subjects[0]
     given = {spec.label for spec in plan.study.methods if spec.parameters}
-    units = [u for u in plan.units if u.method is not None and u.label in given and u.subject is first]
-    if not units:
-        return
-    bench = Bench(first, plan.study.model_copy(update={"samples": 1}), device)
-    for unit in units:
-        assert unit.method is not None
-        if unit.method.builtin:
-            bench.try_out(unit)
-
-
-def _compute(
-    plan: Plan, store: Store, reader: Reader, quiet: bool
-) -> tuple[dict[str, Result], list[dict[str, str]], int]:
-    """The results of all units, the failures, and how many results were in the store already."""
-    results: dict[str, Result] = {}
-    failures: list[dict[str, str]] = []
-    bench: Bench | None = None
-    reused = 0
-    with progress.bar(hidden=quiet) as bar:
-        row = bar.add_task(plan.study.name, total=len(plan.units))
-        try:
-            for unit in plan.units:
-                bar.update(row, description=unit.name)
-                result = store.read(unit.key)
-                if result is not None and not _whole(unit, result, plan):
-                    store.set_aside(unit.key)
-                    result = None
-                reused += result is not None
-                if result is None:
-                    if bench is None or bench.subject is not unit.subject:
-                        bench = Bench(unit.subject, plan.study, reader.device, reader.see)
-                    try:
-                        result = bench.compute(unit)
-                    except (MethodFailed, UnsupportedOperation, InvalidInput) as error:
-                        if unit.method is None:
-                            raise
-                        failures.append({"unit": unit.name, "method": unit.label, "reason": str(error)})
-                    else:
-                        if unit.method is None or unit.method.version is not None:
-                            store.write(unit.key, result)
-                if result is not None:
-                    results[unit.key] = result
-                bar.advance(row)
-        except KeyboardInterrupt as stop:
-            done, total = len(results), len(plan.units)
-            message = (
-                f"Interrupted: {done} of {total} units are finished and kept. Run the same command to go on."
-            )
-            raise Interrupted(message) from stop
-        bar.update(row, description=plan.study.name)
-    return results, failures, reused
+    bench = Bench(first, plan.study, device)
+    for cell in plan.cells:
+        if cell.subject is first and cell.label in given and cell.method is not None and cell.method.builtin:
+            bench.try_out(cell)
 
 
 def _identify(
@@ -271,15 +351,3 @@ def _identify(
         except KeyboardInterrupt as stop:
             message = "Interrupted: all units are finished and kept. Run the same command to go on."
             raise Interrupted(message) from stop
-
-
-def _whole(unit: Unit, result: Result, plan: Plan) -> bool:
-    """Whether a stored result has all that its unit leaves behind."""
-    if unit.method is None:
-        return "certificate" in result.info
-    needed = {"sample", "group", "degenerate", "wrong"}
-    tables = [result.tables.get(protocol) for protocol in plan.study.protocols]
-    return "maps" in result.maps and all(
-        table is not None and {*needed, *metric_names(protocol)} <= set(table.columns)
-        for protocol, table in zip(plan.study.protocols, tables, strict=True)
-    )

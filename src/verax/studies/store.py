@@ -1,59 +1,47 @@
 """The store: finished units on disk, each whole or not there at all.
 
-An entry is a JSON file that names its parts and their SHA-256; it is written last. What does not fit its
-checksum is set aside and computed anew.
+An entry is a JSON file that names its parts and their SHA-256; it is written last, by renaming, and its parts
+are named by their content. So any number of processes and machines may share a store on one folder: whatever
+they write at the same time, an entry is always one of the whole ones. What does not fit its checksum is moved
+to ``quarantine`` and computed anew. Failures are kept beside the results. Folders fan out twice, so that each
+look-up is one look at one path however many entries there are.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO
 
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
-from torch import Tensor
+from verax.errors import OutputError
+from verax.files import sync_folder, write_atomically
+from verax.studies.entries import DAMAGE, Damaged, Entry, Result, named_parts, pack, read_head, unpack
+from verax.studies.failures import Failure
 
-from verax.files import write_atomically
+try:
+    import fcntl
+except ImportError:  # not a Unix
+    fcntl = None  # type: ignore[assignment]
+
+UNITS, QUARANTINE, LOCK = "units", "quarantine", "lock"
+FAILED = ".failed"
 
 
 @dataclass(frozen=True)
-class Result:
-    """What a unit leaves behind.
+class Aside:
+    """An entry that was set aside.
 
     Attributes:
-        tables: named tables (one for each protocol, or those of a certificate).
-        maps: small tensors for pictures.
-        info: plain facts: seconds, counts, certificate summary.
+        key: of its unit.
+        reason: in words.
     """
 
-    tables: dict[str, pd.DataFrame]
-    maps: dict[str, Tensor]
-    info: dict[str, Any]
-
-
-_DAMAGE = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    RecursionError,
-    SafetensorError,
-    pa.ArrowException,
-)
-"""What reading a damaged entry can raise."""
-
-
-def _digest(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    key: str
+    reason: str
 
 
 class Store:
@@ -61,66 +49,159 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.damaged: list[str] = []
+        self.aside: list[Aside] = []
 
-    def _entry(self, key: str) -> Path:
-        return self.folder / "units" / key[:2] / f"{key}.json"
+    @property
+    def damaged(self) -> list[str]:
+        """The keys of entries that this store object has set aside."""
+        return [entry.key for entry in self.aside]
+
+    def place(self, key: str) -> Path:
+        """The folder of a unit's files."""
+        return self.folder / UNITS / key[:2] / key[2:4]
+
+    def _head(self, key: str) -> Path:
+        return self.place(key) / f"{key}.json"
+
+    def _failure(self, key: str) -> Path:
+        return self.place(key) / f"{key}{FAILED}.json"
+
+    def __contains__(self, key: str) -> bool:
+        return os.path.exists(self._text(key))  # noqa: PTH110 (asked a million times: three times as fast)
+
+    def _text(self, key: str) -> str:
+        return f"{self.folder}/{UNITS}/{key[:2]}/{key[2:4]}/{key}.json"
+
+    # -- writing -----------------------------------------------------------------------------------------
 
     def write(self, key: str, result: Result) -> None:
         """Keep a result."""
-        entry = self._entry(key)
-        parts: dict[str, bytes] = {}
-        for name, frame in result.tables.items():
-            buffer = io.BytesIO()
-            pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), buffer, compression="zstd")
-            parts[f"{key}.{name.replace(':', '+')}.parquet"] = buffer.getvalue()  # not all disks take colons
-        if result.maps:
-            parts[f"{key}.safetensors"] = save_tensors(result.maps)
-        for file, data in parts.items():
-            write_atomically(entry.parent / file, data)
-        names = {file: hashlib.sha256(data).hexdigest() for file, data in parts.items()}
-        content = {"key": key, "parts": names, "info": result.info}
-        text = json.dumps({**content, "sha256": _digest(content)}, indent=1)
-        write_atomically(entry, text.encode())
+        self.put(pack(key, result))
+
+    def put(self, entry: Entry) -> None:
+        """Keep an entry: its parts first, then its head; a failure that was recorded before is over."""
+        for name, data in entry.parts.items():
+            # after a power cut a head may be there without a part: that is noticed, as all damage is
+            write_atomically(self.place(entry.key) / name, data, last=False)
+        write_atomically(self._head(entry.key), entry.head)
+        with suppress(OSError):
+            os.unlink(self._failure(entry.key))  # noqa: PTH108 (asked a million times)
+
+    def fail(self, key: str, name: str, failure: Failure) -> None:
+        """Record that a unit failed."""
+        text = json.dumps({"key": key, "unit": name, **failure.facts()}, indent=1)
+        write_atomically(self._failure(key), text.encode())
+
+    # -- reading -----------------------------------------------------------------------------------------
 
     def read(self, key: str) -> Result | None:
         """A finished result, or None when it is not there or is damaged."""
-        entry = self._entry(key)
         try:
-            text = entry.read_bytes()
-        except OSError:
-            return None
-        try:
-            return self._parse(key, entry, text)
-        except _DAMAGE:
-            self.set_aside(key)
+            entry = self.get(key)
+            return None if entry is None else unpack(entry)
+        except Damaged as error:
+            self.set_aside(key, str(error))
             return None
 
-    def set_aside(self, key: str) -> None:
-        """Move a damaged entry out of the way, so that its unit is computed anew."""
-        self.damaged.append(key)
-        entry = self._entry(key)
-        entry.replace(entry.with_suffix(".damaged"))
+    def get(self, key: str) -> Entry | None:
+        """A finished entry as bytes; raises `Damaged` where it cannot be used."""
+        if key not in self:
+            return None
+        try:
+            head = self._head(key).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise OutputError(f"Cannot read {str(self._head(key))!r}: {error.strerror}.") from error
+        try:
+            names = named_parts(read_head(key, head))
+            parts = {name: (self.place(key) / name).read_bytes() for name in names}
+        except FileNotFoundError as error:
+            raise Damaged("a part is missing") from error
+        except OSError as error:
+            raise Damaged(f"a part cannot be read: {error.strerror}") from error
+        except DAMAGE as error:
+            raise error if isinstance(error, Damaged) else Damaged("not an entry of a store") from error
+        return Entry(key, head, parts)
 
-    @staticmethod
-    def _parse(key: str, entry: Path, text: bytes) -> Result:
-        content = json.loads(text)
-        if content["key"] != key or content.pop("sha256") != _digest(content):
-            raise ValueError("another unit's entry, or a changed one")
-        tables: dict[str, pd.DataFrame] = {}
-        maps: dict[str, Tensor] = {}
-        for name, digest in content["parts"].items():
-            if Path(name).name != name:
-                raise ValueError("a part outside the store")
-            data = (entry.parent / name).read_bytes()
-            if hashlib.sha256(data).hexdigest() != digest:
-                raise ValueError("checksum")
-            if name.endswith(".parquet"):
-                table = name.removeprefix(f"{key}.").removesuffix(".parquet").replace("+", ":")
-                tables[table] = pq.read_table(io.BytesIO(data)).to_pandas()
-            else:
-                maps = load_tensors(data)
-        return Result(tables, maps, dict(content["info"]))
+    def failure(self, key: str) -> Failure | None:
+        """Why a unit failed when it was last tried; None where it did not, or nobody knows."""
+        try:
+            found = json.loads(self._failure(key).read_bytes())
+            return Failure(found["kind"], str(found["reason"]))
+        except (OSError, *DAMAGE):
+            return None
 
-    def __contains__(self, key: str) -> bool:
-        return self._entry(key).is_file()
+    def failed(self, key: str) -> bool:
+        """Whether a failure of a unit is recorded."""
+        return self._failure(key).is_file()
+
+    # -- looking after it --------------------------------------------------------------------------------
+
+    def set_aside(self, key: str, reason: str = "it lacks what its unit leaves behind") -> None:
+        """Move an entry out of the way, so that its unit is computed anew."""
+        self.aside.append(Aside(key, reason))
+        self.remove_to_quarantine(self._head(key))
+
+    def remove_to_quarantine(self, path: Path) -> None:
+        """Move one file to the quarantine; one that another process has moved already is no loss."""
+        target = self.folder / QUARANTINE
+        try:
+            target.mkdir(exist_ok=True)
+            name = next(
+                f"{path.stem}.{number}{path.suffix}"
+                for number in range(10_000_000)
+                if not (target / f"{path.stem}.{number}{path.suffix}").exists()
+            )
+            path.replace(target / name)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise OutputError(f"Cannot move {str(path)!r} out of the way: {error.strerror}.") from error
+        sync_folder(path.parent)
+
+    def heads(self) -> Iterator[Path]:
+        """The heads of all entries, in no order, one folder at a time; failures are not among them."""
+        for first in _folders(self.folder / UNITS):
+            for second in _folders(first):
+                for path in _files(second):
+                    if path.suffix == ".json" and not path.stem.endswith(FAILED):
+                        yield path
+
+    @contextmanager
+    def locked(self, *, alone: bool = False) -> Iterator[bool]:
+        """Hold the store's advisory lock: shared by those who add, alone for those who take away.
+
+        Gives whether it could be had. Adding needs no lock to be safe; it only keeps `gc` away. Where the
+        file system knows no locks, everything but `gc` works without.
+        """
+        file = self._lock(alone)
+        try:
+            yield file is not None or not alone
+        finally:
+            if file is not None:
+                file.close()  # which lets go of the lock, as the end of the process does
+
+    def _lock(self, alone: bool) -> IO[str] | None:
+        if fcntl is None:
+            return None
+        try:
+            file = (self.folder / LOCK).open("a")
+        except OSError:  # a store that can only be read
+            return None
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)  # gc is soon done
+        except OSError:  # somebody has it, or there are no locks here
+            file.close()
+            return None
+        return file
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    with suppress(OSError):
+        yield from (Path(entry.path) for entry in os.scandir(folder) if entry.is_dir())
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    with suppress(OSError):
+        yield from (Path(entry.path) for entry in os.scandir(folder) if not entry.name.startswith("."))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import platform
@@ -11,21 +10,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from verax import devices
-from verax.errors import MethodFailed
 from verax.files import write_atomically
 from verax.studies import consistency
-from verax.studies.execution import first_of_each, long_table
-from verax.studies.plan import Plan, Unit, code_digest
-from verax.studies.runs import CASES, CONSISTENCY, MANIFEST, MAPS, SCORES
-from verax.studies.store import Result
+from verax.studies.entries import Result
+from verax.studies.execution import first_of_each
+from verax.studies.plan import Plan
+from verax.studies.runs import CASES, CONSISTENCY, MANIFEST, MAPS
+from verax.studies.units import Cell, code_digest
 from verax.tasks.base import Learnable, is_regression
 from verax.tasks.climate.task import Climate
 from verax.version import __version__
@@ -37,26 +33,16 @@ SHOWN = 3
 def write(
     plan: Plan, target: Path, results: dict[str, Result], device: torch.device, facts: dict[str, Any]
 ) -> None:
-    """Write the scores, maps, cases and manifest of a run into its folder.
+    """Write the maps, cases and manifest of a run into its folder; its scores are there already.
 
     Args:
         plan: of the study.
         target: the folder.
-        results: by the keys of their units.
+        results: by the keys of their cells.
         device: where they were computed.
         facts: more entries of the manifest, failures among them.
     """
-    scored = [unit for unit in plan.units if unit.method is not None and unit.key in results]
-    if not scored:
-        raise MethodFailed(
-            "No method gave a result: " + "; ".join(f["reason"] for f in facts["failures"][:3])
-        )
-    table = pd.concat([long_table(unit, results[unit.key]) for unit in scored], ignore_index=True)
-    for column in ("task", "network", "method", "protocol", "metric"):
-        table[column] = table[column].astype("category")
-    buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_pandas(table, preserve_index=False), buffer, compression="zstd")
-    write_atomically(target / SCORES, buffer.getvalue())
+    scored = [cell for cell in plan.cells if cell.method is not None and cell.key in results]
     maps = {_name(u): _shown(results[u.key].maps["maps"]) for u in scored}
     write_atomically(target / MAPS, save_tensors(maps))
     write_atomically(target / CASES, save_tensors(_pictured(plan)))
@@ -69,7 +55,7 @@ def write(
         (target / CONSISTENCY).unlink(missing_ok=True)  # of an earlier run in this folder
 
 
-def _name(unit: Unit) -> str:
+def _name(unit: Cell) -> str:
     subject = unit.subject
     return f"{subject.task.name}|{subject.network}|{subject.seed}|{unit.label}"
 
@@ -160,13 +146,13 @@ def _manifest(plan: Plan, results: dict[str, Result], device: torch.device) -> d
                 "slack": u.method.slack,
                 "parameters": dict(u.parameters or {}),
             }
-            for u in plan.units
+            for u in plan.cells
             if u.method is not None and u.subject is plan.subjects[0]
         ],
         "certificates": [
             # the seed in the certificate is that of its samples; here the one of the network is wanted
             {**results[u.key].info["certificate"], "network": u.subject.network, "seed": u.subject.seed}
-            for u in plan.units
+            for u in plan.cells
             if u.method is None and u.key in results
         ],
         "units": [
@@ -177,7 +163,7 @@ def _manifest(plan: Plan, results: dict[str, Result], device: torch.device) -> d
                 "task": u.subject.task.name,
                 **_facts(results[u.key]),
             }
-            for u in plan.units
+            for u in plan.cells
             if u.key in results
         ],
     }
@@ -196,4 +182,5 @@ def _looks(task: Learnable) -> dict[str, Any]:
 
 
 def _facts(result: Result) -> dict[str, Any]:
-    return {name: value for name, value in result.info.items() if name != "certificate"}
+    own = ("certificate", "unit", "code")  # said elsewhere, once
+    return {name: value for name, value in result.info.items() if name not in own}

@@ -17,7 +17,7 @@ from verax import devices, progress
 from verax.errors import WeightsError
 from verax.files import store_folder, write_atomically
 from verax.seeding import Streams
-from verax.studies.plan import content_hash
+from verax.studies.units import content_hash
 from verax.tasks.alignment import AnnotatedImages, stream
 
 VERSION = 1

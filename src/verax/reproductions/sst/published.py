@@ -28,10 +28,11 @@ from verax.networks.library import weights_hash
 from verax.networks.linear import Moments
 from verax.reproductions.sst.catalogue import INTEGRATED, LRP_Z, PRODUCT
 from verax.reproductions.sst.keras import Published
+from verax.studies.entries import Result
 from verax.studies.execution import task_references, training_inputs
-from verax.studies.plan import code_digest, content_hash
 from verax.studies.spec import MethodSpec
-from verax.studies.store import Result, Store
+from verax.studies.store import Store
+from verax.studies.units import code_digest, content_hash
 from verax.tasks.climate import Climate, Samples
 
 _BATCH = 4096

@@ -1,0 +1,99 @@
+"""`verax plan`: what a study would do, and how long it would take."""
+
+from __future__ import annotations
+
+import json as dumps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from verax.cli.console import console
+
+
+def words(seconds: float) -> str:
+    """A duration as people say it."""
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def summary(study: Any, store: Path | None) -> dict[str, Any]:
+    """The plan of a study as plain values: trainings, and units and seconds for each method."""
+    from verax.files import store_folder
+    from verax.studies import costs
+    from verax.studies.plan import compile_plan
+    from verax.studies.store import Store
+
+    folder = store_folder(store)
+    plan = compile_plan(study, folder, ahead=True)
+    rows: dict[str, dict[str, Any]] = {}
+    for cost in costs.costs(plan, Store(folder)):
+        label = cost.cell.label or "certificate"
+        row = rows.setdefault(
+            label, {"unit": label, "units": 0, "done": 0, "failed": 0, "seconds": 0.0, "measured": True}
+        )
+        for name in ("units", "done", "failed", "seconds"):
+            row[name] += getattr(cost, name)
+        row["measured"] &= cost.measured
+    return {
+        "study": plan.study.name,
+        "plan": plan.key,
+        "networks": len(plan.subjects),
+        "units": len(plan.units),
+        "train": [training.name for training in plan.trainings],
+        "training_seconds": costs.training_seconds(plan),
+        "rows": list(rows.values()),
+        "notes": list(plan.notes),
+    }
+
+
+def show(found: dict[str, Any]) -> None:
+    """Print a plan."""
+    title = f"{found['study']}: {found['units']:,} units on {found['networks']} networks"
+    table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("", no_wrap=True)
+    for name in ("units", "in the store", "failed", "left, one worker"):
+        table.add_column(name, justify="right")
+    for name in found["train"]:
+        each = words(found["training_seconds"] / len(found["train"]))
+        table.add_row(escape(name), "1", "0", "0", f"~{each}")
+    for row in found["rows"]:
+        left = "–" if row["done"] == row["units"] else words(row["seconds"])
+        mark = "" if row["measured"] else "~"
+        numbers = (f"{row['units']:,}", f"{row['done']:,}", f"{row['failed']:,}", f"{mark}{left}")
+        table.add_row(escape(row["unit"]), *numbers)
+    console.print(table)
+    total = sum(row["seconds"] for row in found["rows"]) + found["training_seconds"]
+    console.print(f"Left to do: about {words(total)} with one worker.", highlight=False)
+    if not all(row["measured"] for row in found["rows"]) or found["train"]:
+        console.print("~ a rough guess; measured as soon as units of its kind are in the store.", style="dim")
+    if found["train"]:
+        console.print("Units of networks that are not trained yet get their keys afterwards.", style="dim")
+    for note in found["notes"]:
+        console.print(escape(note), style="yellow", soft_wrap=True)
+
+
+def plan(
+    study: Annotated[str, typer.Argument(help="A study's name (verax list studies) or a TOML file.")],
+    samples: Annotated[int | None, typer.Option(help="Images in each bucket.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Only these methods: a,b,c.")] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(envvar="VERAX_STORE", help="Where finished work is kept (default: the user's cache)."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Show the units of a study, which ones are in the store, and how long the rest will take."""
+    from verax.studies.running import described
+
+    names = None if methods is None else [word.strip() for word in methods.split(",") if word.strip()]
+    found = summary(described(study, samples=samples, methods=names), store)
+    if json:
+        typer.echo(dumps.dumps(found, indent=2))
+    else:
+        show(found)

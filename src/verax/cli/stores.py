@@ -1,0 +1,114 @@
+"""`verax store`: look after the folder in which finished work is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from verax.cli.console import console
+from verax.errors import MissingFile
+
+if TYPE_CHECKING:
+    from verax.studies.store import Store
+
+app = typer.Typer(help="Look after the folder in which finished work is kept.", no_args_is_help=True)
+
+Folder = Annotated[
+    Path | None, typer.Option("--store", envvar="VERAX_STORE", help="The folder (default: the user's cache).")
+]
+
+
+def _store(folder: Path | None) -> Store:
+    from verax.files import store_folder
+    from verax.studies.store import Store
+
+    found = store_folder(folder)
+    if not found.is_dir():
+        raise MissingFile(f"There is no store in {str(found)!r} yet.")
+    return Store(found)
+
+
+def size_words(size: float) -> str:
+    """Bytes as people say them."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+@app.command("ls")
+def ls(
+    store: Folder = None,
+    kind: Annotated[
+        str | None, typer.Option(help="Only scores, certificate, maps, reading, failure or damaged.")
+    ] = None,
+) -> None:
+    """List the entries: key, kind, size, seconds, unit."""
+    from verax.studies import upkeep
+
+    for entry in upkeep.listing(_store(store)):
+        if kind is None or entry.kind == kind:
+            took = "" if entry.seconds is None else f"{entry.seconds:.1f} s"
+            old = " (of other code)" if entry.old else ""
+            numbers = f"{size_words(entry.size):>9}  {took:>9}"
+            typer.echo(f"{entry.key[:12]}  {entry.kind:11}  {numbers}  {entry.name}{old}")
+
+
+@app.command("verify")
+def verify(
+    store: Folder = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Move what is damaged to the quarantine; runs compute it anew.")
+    ] = False,
+) -> None:
+    """Read every entry and compare every checksum; exit code 1 where something is wrong."""
+    from verax.studies import upkeep
+
+    found = _store(store)
+    sound, problems = 0, []
+    for problem in upkeep.verify(found):
+        if problem is None:
+            sound += 1
+            continue
+        problems.append(problem)
+        typer.echo(f"{problem.path}: {problem.reason}")
+        if repair:
+            found.remove_to_quarantine(problem.path)
+    done = " and moved to the quarantine" if repair and problems else ""
+    console.print(f"{sound} entries are sound, {len(problems)} are damaged{done}.", highlight=False)
+    if problems and not repair:
+        raise typer.Exit(1)
+
+
+@app.command("gc")
+def gc(
+    store: Folder = None,
+    old: Annotated[bool, typer.Option("--old", help="Also results of other versions of the code.")] = False,
+    maps: Annotated[bool, typer.Option("--maps", help="Also raw maps (--keep-maps).")] = False,
+    failures: Annotated[bool, typer.Option("--failures", help="Also records of failures.")] = False,
+) -> None:
+    """Remove the quarantine, left-over temporary files and parts without an entry."""
+    from verax.studies import upkeep
+
+    swept = upkeep.sweep(_store(store), old=old, maps=maps, failures=failures)
+    console.print(f"{swept.files} files removed, {size_words(swept.size)}.", highlight=False)
+
+
+@app.command("size")
+def size(store: Folder = None) -> None:
+    """Say how many entries of each kind there are, and how large they are."""
+    from verax.studies import upkeep
+
+    found = _store(store)
+    counts: dict[str, tuple[int, int]] = {}
+    for entry in upkeep.listing(found):
+        number, total = counts.get(entry.kind, (0, 0))
+        counts[entry.kind] = number + 1, total + entry.size
+    for kind, (number, total) in sorted(counts.items()):
+        console.print(f"{kind:11}  {number:>9,}  {size_words(total):>9}", highlight=False)
+    whole = sum(total for _, total in counts.values())
+    console.print(f"{escape(str(found.folder))}: {size_words(whole)}", highlight=False, soft_wrap=True)

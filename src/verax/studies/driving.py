@@ -1,0 +1,171 @@
+"""Driving: jobs go out to an executor, outcomes come back into the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from verax.studies import policies
+from verax.studies.entries import Damaged
+from verax.studies.executors.base import Executor
+from verax.studies.executors.inline import Inline
+from verax.studies.plan import Plan
+from verax.studies.store import Store
+from verax.studies.units import Cell, Unit
+from verax.studies.work import Brief, Job, Outcome
+
+_COUNTABLE = 100_000
+
+
+@dataclass(frozen=True)
+class Stores:
+    """Where results go: what may be used again, and what only this run may use."""
+
+    kept: Store
+    scratch: Store
+
+    @classmethod
+    def of(cls, folder: Path, scratch: Path) -> Stores:
+        """The store in a folder, and a passing one."""
+        return cls(Store(folder), Store(scratch))
+
+    def __getitem__(self, cell: Cell) -> Store:
+        return self.kept if cell.kept else self.scratch
+
+
+@dataclass
+class Tally:
+    """What became of the units of a plan.
+
+    Attributes:
+        computed: how many were computed now.
+        reused: how many were in the store already.
+        rescored: how many of the computed ones had kept maps.
+        failures: unit, method, reason and kind of each that could not be computed.
+        skipped: names of those that are not there and were not to be computed.
+    """
+
+    computed: int = 0
+    reused: int = 0
+    rescored: int = 0
+    failures: list[dict[str, str]] = field(default_factory=list)
+    skipped: list[dict[str, str]] = field(default_factory=list)
+
+    def fail(self, unit: Unit, reason: str, kind: str) -> None:
+        """Note a failure."""
+        self.failures.append({"unit": unit.name, "method": unit.label, "reason": reason, "kind": kind})
+
+
+@dataclass
+class Driver:
+    """Hands the units of a plan to an executor.
+
+    Attributes:
+        plan: whose units.
+        brief: what they have in common.
+        stores: where results go.
+        executor: who performs them.
+        device: of what is performed here.
+        overwrite: the policy, one of `verax.studies.policies.POLICIES`.
+        watch: is told how many units are settled, and which one is the last.
+        see: is shown the outcomes of jobs with maps to read.
+    """
+
+    plan: Plan
+    brief: Brief
+    stores: Stores
+    executor: Executor
+    device: torch.device
+    overwrite: str = "missing"
+    watch: Callable[[int, str], None] = lambda count, name: None
+    see: Callable[[Unit, Outcome], None] = lambda unit, outcome: None
+    tally: Tally = field(default_factory=Tally)
+
+    def drive(self, only: Set[str] | None = None) -> None:
+        """Compute what the policy asks for; with `only`, exactly the units with these keys."""
+        if not self.executor.travels:
+            self._perform(self.executor, self.brief, self._jobs(only, None))
+            return
+        sent, able = self.brief.travelling()
+        self._perform(self.executor, sent, self._jobs(only, able))
+        if len(able) < len(self.plan.cells):  # what only this process knows
+            here = frozenset(range(len(self.plan.cells))) - able
+            self._perform(Inline(self.device), self.brief, self._jobs(only, here))
+
+    def finished(self) -> int:
+        """How many units have a result; of very large plans, how many are known to have one."""
+        if len(self.plan.units) > _COUNTABLE:
+            return self.tally.computed + self.tally.reused
+        return sum(unit.key in self.stores[unit.cell] for unit in self.plan.units)
+
+    def _jobs(self, only: Set[str] | None, cells: Set[int] | None) -> Iterator[Job]:
+        wanted = policies.policy(self.overwrite)
+        for unit in self.plan.units:
+            if cells is not None and unit.index not in cells:
+                continue
+            if only is not None:
+                if unit.key in only:
+                    yield self._job(unit)
+                continue
+            store = self.stores[unit.cell]
+            if wanted(store, unit.key) or self._lacks_maps(unit):
+                yield self._job(unit)
+                continue
+            if unit.key in store:
+                self.tally.reused += 1
+            elif (failure := store.failure(unit.key)) is not None:
+                self.tally.fail(unit, failure.reason, failure.kind)
+            else:
+                reason = f"not computed: --overwrite {self.overwrite}"
+                self.tally.skipped.append({"unit": unit.name, "method": unit.label, "reason": reason})
+            self.watch(1, unit.name)
+
+    def _lacks_maps(self, unit: Unit) -> bool:
+        """Whether maps are to be kept and this unit's are not."""
+        asked = self.brief.keep_maps and unit.method is not None and self.overwrite == "missing"
+        return asked and unit.maps_key not in self.stores[unit.cell]
+
+    def _job(self, unit: Unit) -> Job:
+        """A unit as a job, with its maps where they were kept and need not be made anew."""
+        job = Job(unit.key, unit.index, unit.start, unit.count)
+        if unit.method is None or self.overwrite == "all":
+            return job
+        store = self.stores[unit.cell]
+        try:
+            entry = store.get(unit.maps_key)
+        except Damaged as error:
+            store.set_aside(unit.maps_key, str(error))
+            entry = None
+        if entry is None or len(entry.parts) != 1:
+            return job
+        return job._replace(maps=next(iter(entry.parts.values())))
+
+    def _perform(self, executor: Executor, brief: Brief, jobs: Iterator[Job]) -> None:
+        outcomes = executor.outcomes(brief, jobs)
+        try:
+            for outcome in outcomes:
+                self._settle(outcome)
+        finally:
+            close = getattr(outcomes, "close", None)
+            if close is not None:
+                close()
+
+    def _settle(self, outcome: Outcome) -> None:
+        """Write an outcome to the store."""
+        unit = self.brief.unit(outcome.job)
+        store = self.stores[unit.cell]
+        if outcome.entry is not None:
+            if outcome.maps is not None:
+                store.put(outcome.maps)
+            store.put(outcome.entry)
+            self.tally.computed += 1
+            if outcome.shown is not None:
+                self.see(unit, outcome)
+        else:
+            assert outcome.failure is not None
+            store.fail(unit.key, unit.name, outcome.failure)
+            self.tally.fail(unit, outcome.failure.reason, outcome.failure.kind)
+        self.watch(1, unit.name)

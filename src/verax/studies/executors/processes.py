@@ -1,0 +1,195 @@
+"""Processes: workers on this machine, one for each device or core, started afresh (spawn)."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import types
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, cast
+
+import torch
+
+from verax.errors import InvalidParameter, OutputError
+from verax.studies import work
+from verax.studies.failures import killed, late
+from verax.studies.work import Brief, Job, Outcome
+
+_TICK = 0.5
+"""Seconds between looks at the clock."""
+
+
+def devices_for(device: torch.device, workers: int) -> list[torch.device]:
+    """The device of each worker: all GPUs in turn where ``cuda`` is asked for without a number."""
+    if device.type != "cuda" or device.index is not None:
+        return [device] * workers
+    return [torch.device("cuda", index % torch.cuda.device_count()) for index in range(workers)]
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        return os.cpu_count() or 1
+
+
+@dataclass
+class _Worker:
+    """A process, the pipe to it, and what it is doing."""
+
+    process: BaseProcess
+    pipe: Connection
+    job: Job | None = None
+    since: float = 0.0
+    outcome: Outcome | None = None
+
+
+class Processes:
+    """Performs jobs in processes of this machine.
+
+    Each worker has one torch thread (on CPUs), so that as many workers as cores fill the machine and none has
+    to wait. A worker that dies is replaced, and its job is tried once more; a job that takes too long is
+    killed with its worker.
+    """
+
+    travels = True
+
+    def __init__(self, device: torch.device, workers: int | None = None, **options: Any) -> None:
+        if options:
+            raise InvalidParameter(f"The executor 'processes' has no option {next(iter(options))!r}.")
+        usual = torch.cuda.device_count() if device.type == "cuda" and device.index is None else 1
+        self.workers = workers or (cores() if device.type == "cpu" else usual)
+        self._devices = devices_for(device, self.workers)
+
+    def outcomes(self, brief: Brief, jobs: Iterator[Job]) -> Iterator[Outcome]:
+        """Each outcome as it comes; one job is with each worker."""
+        data = pickle.dumps(brief)  # once, whatever the number of workers
+        team: list[_Worker | None] = [None] * self.workers  # started when there is something to do
+        again: deque[Job] = deque()  # whose worker died
+        tried: set[str] = set()
+        try:
+            while True:
+                for place, worker in enumerate(team):
+                    if worker is not None and worker.job is not None:
+                        continue
+                    job = again.popleft() if again else next(jobs, None)
+                    if job is None:
+                        break
+                    if worker is None:
+                        worker = team[place] = _start(data, self._devices[place])
+                    _hand(worker, job)
+                busy = [worker for worker in team if worker is not None and worker.job is not None]
+                if not busy:
+                    return
+                for worker in _settled(busy, brief.time_limit):
+                    outcome = worker.outcome
+                    if not worker.process.is_alive():
+                        team[team.index(worker)] = None
+                    if outcome is None and worker.job is not None and worker.job.key not in tried:
+                        tried.add(worker.job.key)
+                        again.append(worker.job)
+                    elif outcome is None and worker.job is not None:
+                        how = f"exit code {worker.process.exitcode}"
+                        outcome = Outcome(worker.job._replace(maps=None), failure=killed(how))
+                    worker.job = worker.outcome = None
+                    if outcome is not None:
+                        yield outcome
+        finally:
+            for worker in filter(None, team):
+                worker.process.kill()  # results travel by value: there is nothing of theirs to lose
+                worker.process.join()
+                worker.pipe.close()
+
+
+def _settled(busy: list[_Worker], limit: float | None) -> Iterator[_Worker]:
+    """The workers that are done (with an outcome), have died (without) or were killed for being late."""
+    heard = set(wait([part for worker in busy for part in (worker.pipe, worker.process.sentinel)], _TICK))
+    for worker in busy:
+        assert worker.job is not None
+        if worker.pipe in heard or worker.process.sentinel in heard:
+            worker.outcome = _said(worker)
+            yield worker
+        elif limit is not None and time.monotonic() - worker.since >= limit and not worker.pipe.poll():
+            worker.process.kill()
+            worker.process.join()
+            worker.outcome = Outcome(worker.job._replace(maps=None), failure=late(limit))
+            yield worker
+
+
+def _hand(worker: _Worker, job: Job) -> None:
+    worker.job, worker.since = job, time.monotonic()
+    with suppress(OSError):  # it has died, which is noticed next
+        worker.pipe.send(job)
+
+
+def _said(worker: _Worker) -> Outcome | None:
+    """What a worker says; None where it has died."""
+    try:
+        said = worker.pipe.recv() if worker.pipe.poll() else None
+    except (EOFError, OSError):
+        said = None
+    if said is None:
+        worker.process.join()
+    elif isinstance(said, OutputError):
+        raise said
+    return cast("Outcome | None", said)
+
+
+@contextmanager
+def _nobody() -> Iterator[None]:
+    """Workers must not import the caller's script, which might start a study again: hide it from them."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _start(brief: bytes, device: torch.device) -> _Worker:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs, str(device)), daemon=True)
+    with _nobody():
+        process.start()
+    theirs.close()  # so that the end of the process ends the pipe
+    with suppress(OSError):
+        ours.send_bytes(brief)
+    return _Worker(process, ours)
+
+
+def _serve(pipe: Connection, device: str) -> None:
+    """A worker: performs what comes until nothing comes any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver
+    threading.Thread(target=_orphaned, args=(os.getppid(),), daemon=True).start()
+    if device == "cpu":
+        torch.set_num_threads(work.THREADS)
+    try:
+        brief: Brief = pickle.loads(pipe.recv_bytes())  # from the process that started this one
+        while True:
+            job = pipe.recv()
+            try:
+                said: Outcome | OutputError = work.perform(brief, job, torch.device(device))
+            except OutputError as error:
+                said = error
+            pipe.send(said)
+    except (EOFError, OSError):
+        return
+
+
+def _orphaned(parent: int) -> None:
+    """End this process when its driver is gone, even in the middle of a job."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)

@@ -1,0 +1,139 @@
+"""Gathering: the results of a study out of the store, cell by cell, without ever holding all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from verax.metrics.scoring import metric_names
+from verax.studies.driving import Stores
+from verax.studies.entries import Result
+from verax.studies.execution import long_table
+from verax.studies.plan import Plan
+from verax.studies.units import Cell, Unit
+
+ROWS = 1 << 20
+"""Rows in a group of the score table: what is in memory at once."""
+
+_WORDS = pa.dictionary(pa.int32(), pa.string())
+SCHEMA = pa.schema(
+    {
+        "task": _WORDS,
+        "network": _WORDS,
+        "seed": pa.int64(),
+        "method": _WORDS,
+        "protocol": _WORDS,
+        "metric": _WORDS,
+        "group": pa.int64(),
+        "sample": pa.int64(),
+        "value": pa.float64(),
+        "degenerate": pa.bool_(),
+    }
+)
+
+
+@dataclass
+class Gathered:
+    """The results of a plan without their tables.
+
+    Attributes:
+        results: by the keys of cells; only cells all of whose units are there.
+        lost: keys of units whose entries turned out to be damaged, and were set aside.
+        rows: of the score table.
+    """
+
+    results: dict[str, Result] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)
+    rows: int = 0
+
+
+def whole(unit: Unit, result: Result, plan: Plan) -> bool:
+    """Whether a stored result has all that its unit leaves behind."""
+    if unit.method is None:
+        return "certificate" in result.info
+    needed = {"sample", "group", "degenerate", "wrong"}
+    tables = [result.tables.get(protocol) for protocol in plan.study.protocols]
+    return "maps" in result.maps and all(
+        table is not None and {*needed, *metric_names(protocol)} <= set(table.columns)
+        for protocol, table in zip(plan.study.protocols, tables, strict=True)
+    )
+
+
+def gather(plan: Plan, stores: Stores, path: Path) -> Gathered:
+    """Write the score table of a plan to `path`, row group by row group, and collect the rest.
+
+    A cell has rows only when all of its units are there: means over a part of the samples would be compared
+    with means over others.
+    """
+    found = Gathered()
+    with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
+        waiting: list[pa.Table] = []
+        for cell in plan.cells:
+            store = stores[cell]
+            if not all(unit.key in store for unit in cell.units()):
+                continue
+            parts: list[Result] = []
+            for unit, result in _read(cell, plan, stores, found):
+                parts.append(Result({}, result.maps, result.info))
+                if unit.method is not None and not found.lost:
+                    table = _arrow(unit, result)
+                    found.rows += len(table)
+                    waiting.append(table)
+                    if sum(map(len, waiting)) >= ROWS:
+                        writer.write_table(pa.concat_tables(waiting))
+                        waiting.clear()
+            if len(parts) == len(cell):
+                found.results[cell.key] = merge(parts)
+        if waiting:
+            writer.write_table(pa.concat_tables(waiting))
+    return found
+
+
+def _read(cell: Cell, plan: Plan, stores: Stores, found: Gathered) -> Iterator[tuple[Unit, Result]]:
+    """The units of a cell with their results; what is damaged goes to `found.lost`."""
+    store = stores[cell]
+    for unit in cell.units():
+        result = store.read(unit.key)
+        if result is not None and not whole(unit, result, plan):
+            store.set_aside(unit.key)
+            result = None
+        if result is None:
+            found.lost.add(unit.key)
+        else:
+            yield unit, result
+
+
+def _arrow(unit: Unit, result: Result) -> pa.Table:
+    frame = long_table(unit, result)
+    columns = [
+        pa.array(frame[name], SCHEMA.field(name).type.value_type).dictionary_encode()
+        if SCHEMA.field(name).type == _WORDS
+        else pa.array(frame[name], SCHEMA.field(name).type)
+        for name in SCHEMA.names
+    ]
+    return pa.table(columns, schema=SCHEMA)
+
+
+_COUNTS = ("samples", "wrong", "degenerate", "explaining_seconds", "scoring_seconds", "seconds")
+
+
+def merge(parts: list[Result]) -> Result:
+    """The results of a cell's blocks as one, without tables: counts are added, maps are joined."""
+    info: dict[str, Any] = dict(parts[0].info)
+    for name in _COUNTS:
+        if name in info:
+            info[name] = sum(part.info[name] for part in parts)
+    maps = dict(parts[0].maps)
+    if "maps" in maps:
+        maps["maps"] = torch.cat([part.maps["maps"] for part in parts])
+    if "completeness" in maps:
+        gap = torch.cat([part.maps["completeness"] for part in parts])
+        info["completeness_error"] = {"median": float(gap.median()), "largest": float(gap.max())}
+        del maps["completeness"]
+    return Result({}, maps, info)

@@ -1,0 +1,217 @@
+"""Work: units as they travel to whoever computes them, and results as they come back; all by value.
+
+A `Brief` says once what a whole study needs (networks with their weights, tasks, methods by name); a `Job`
+is a handful of numbers and strings that picks one unit of it; `perform(brief, job, device)` is a pure
+function whose `Outcome` holds bytes. All three can be pickled, so that an executor needs no shared disk.
+Nothing here depends on where or in which order jobs are performed.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load as load_tensors
+from torch import Tensor
+
+from verax.errors import OutputError
+from verax.methods.base import METHODS, PEERS, Method
+from verax.protocols import sound
+from verax.studies.entries import Entry, Result, pack
+from verax.studies.execution import Bench
+from verax.studies.failures import Failure, OutOfTime, describe
+from verax.studies.spec import Study
+from verax.studies.units import Cell, Unit, code_digest, explaining_digest
+
+THREADS = 1
+"""Of torch while a unit is computed on a CPU, whatever the executor. How many threads share a sum decides its
+last digit (seen in maps of batches that cannot be cut evenly), so that all units have the same number; more
+cores are used by more workers."""
+
+
+class Job(NamedTuple):
+    """One unit, as short as it can be said.
+
+    Attributes:
+        key: of the unit.
+        cell: its place among the cells of the brief.
+        start: the first sample of each bucket.
+        length: samples of each bucket.
+        maps: its raw maps as safetensors, where they were kept: they are only scored again.
+    """
+
+    key: str
+    cell: int
+    start: int
+    length: int
+    maps: bytes | None = None
+
+
+class Outcome(NamedTuple):
+    """What became of a job: an entry for the store, or a failure.
+
+    Attributes:
+        job: what was asked; without its maps.
+        entry: the result, ready to be written.
+        maps: the raw maps, ready to be written, where they are to be kept.
+        failure: why there is no result.
+        shown: prepared maps of the pictures that readings need, ``(G, samples, H, W)``.
+        seconds: that it took.
+    """
+
+    job: Job
+    entry: Entry | None = None
+    maps: Entry | None = None
+    failure: Failure | None = None
+    shown: NDArray[np.float32] | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Brief:
+    """All that jobs of a study have in common.
+
+    Attributes:
+        study: says how cases are drawn and scored.
+        cells: what jobs point to.
+        keep_maps: hand raw maps back with the results.
+        shown: how many pictures of each bucket readings need, by the place of the cell.
+        time_limit: seconds that a job may take.
+        token: names this brief, so that workers can keep what they have loaded for it.
+    """
+
+    study: Study
+    cells: tuple[Cell, ...]
+    keep_maps: bool = False
+    shown: dict[int, int] = field(default_factory=dict)
+    time_limit: float | None = None
+    token: str = field(default_factory=lambda: uuid4().hex)
+
+    def unit(self, job: Job) -> Unit:
+        """The unit that a job is about."""
+        return Unit(job.key, self.cells[job.cell], job.start, job.length, job.cell)
+
+    def travelling(self) -> tuple[Brief, frozenset[int]]:
+        """The brief with weights by value and without the cells that cannot travel; which ones can.
+
+        Methods travel by name, own ones as a reference to a function in a module that a worker can import.
+        What only this process knows (a function in a notebook or script, a task object that cannot be
+        pickled) stays, and the driver performs it inline.
+        """
+        subjects = {id(cell.subject): cell.subject for cell in self.cells}
+        carried = {number: subject.by_value() for number, subject in subjects.items() if _pickles(subject)}
+        cells: list[Any] = []
+        for cell in self.cells:
+            method = _sent(cell.method) if cell.method is not None else None
+            gone = id(cell.subject) in carried and (cell.method is None or method is not None)
+            named: Any = _Named(*method) if method else None
+            cells.append(replace(cell, subject=carried[id(cell.subject)], method=named) if gone else None)
+        able = frozenset(index for index, cell in enumerate(cells) if cell is not None)
+        return replace(self, cells=tuple(cells)), able
+
+
+class _Named:
+    """A method on its way: its name, and the function where the name alone says nothing elsewhere."""
+
+    def __init__(self, name: str, made: Method | None) -> None:
+        self.name, self.made = name, made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrived, (self.name, self.made)
+
+
+def _arrived(name: str, made: Method | None) -> Method:
+    return METHODS.get(name) if made is None else made
+
+
+def _sent(method: Method) -> tuple[str, Method | None] | None:
+    """How a method travels; None where it cannot."""
+    if method.builtin or method.name.partition(":")[0] in PEERS:
+        return method.name, None
+    module = getattr(method.function, "__module__", "__main__")
+    if module == "__main__" or module not in sys.modules or not _pickles(method):
+        return None
+    return method.name, method
+
+
+def _pickles(thing: object) -> bool:
+    try:
+        pickle.dumps(thing)
+    except Exception:  # whatever its own code raises
+        return False
+    return True
+
+
+@contextmanager
+def pinned(device: torch.device) -> Iterator[None]:
+    """The number of threads that every unit has; put back afterwards."""
+    before = torch.get_num_threads()
+    if device.type == "cpu" and before != THREADS:
+        torch.set_num_threads(THREADS)
+    try:
+        yield
+    finally:
+        if torch.get_num_threads() != before:
+            torch.set_num_threads(before)
+
+
+_BENCHES: dict[tuple[str, str, str], Bench] = {}
+"""The bench that this process used last: neighbours in a plan share their network and cases."""
+
+
+def _bench(brief: Brief, cell: Cell, device: torch.device) -> Bench:
+    place = (brief.token, cell.subject.name, str(device))
+    if place not in _BENCHES:
+        _BENCHES.clear()
+        _BENCHES[place] = Bench(cell.subject, brief.study, device)
+    return _BENCHES[place]
+
+
+def forget() -> None:
+    """Let go of the network that was used last."""
+    _BENCHES.clear()
+
+
+def perform(brief: Brief, job: Job, device: torch.device) -> Outcome:
+    """Compute a job; what goes wrong with it is its outcome, and only a full disk or Ctrl-C go further."""
+    start = time.perf_counter()
+    bare = job._replace(maps=None)
+    try:
+        with pinned(device):
+            unit = brief.unit(job)
+            bench = _bench(brief, unit.cell, device)
+            if job.maps is None:
+                result = bench.compute(unit)
+            else:
+                result = bench.rescore(unit, load_tensors(job.maps)["raw"])
+            result.info.update(unit=unit.name, code=code_digest())
+            entry = pack(job.key, result)
+            raw, bench.maps = bench.maps, None
+            maps = shown = None
+            if raw is not None and brief.keep_maps and job.maps is None:
+                about = {"unit": unit.name, "code": explaining_digest()}
+                maps = pack(unit.maps_key, Result({}, {"raw": raw.cpu().contiguous()}, about))
+            if raw is not None and (many := brief.shown.get(job.cell, 0)) > job.start:
+                shown = _shown(raw, job, many)
+    except OutputError:
+        raise
+    except (Exception, OutOfTime) as error:  # other people's code may raise anything
+        return Outcome(bare, failure=describe(error), seconds=time.perf_counter() - start)
+    return Outcome(bare, entry, maps, None, shown, time.perf_counter() - start)
+
+
+def _shown(raw: Tensor, job: Job, many: int) -> NDArray[np.float32]:
+    """The prepared maps of a block's samples below number `many`: ``(G, samples, H, W)``."""
+    by_bucket = raw.reshape(-1, job.length, *raw.shape[1:])[:, : many - job.start]
+    prepared: Tensor = sound.prepare(by_bucket.flatten(0, 1)).values.float().cpu()
+    # an array, since tensors would travel through memory that is shared with a process that may die
+    return prepared.reshape(*by_bucket.shape[:2], *prepared.shape[1:]).numpy()

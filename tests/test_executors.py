@@ -1,0 +1,132 @@
+"""Executors: the same scores from everyone, and what happens to workers that die or hang."""
+
+import itertools
+import pickle
+import time
+
+import pandas as pd
+import pytest
+import torch
+
+import verax
+from verax.errors import InvalidParameter, UnknownName
+from verax.studies import plan as planning
+from verax.studies import spec as specs
+from verax.studies.executors import EXECUTORS
+from verax.studies.work import Brief, Job, perform
+
+SMALL = {
+    "name": "executed",
+    "tasks": ["textbox/simple-fr"],
+    "networks": ["cnn3"],
+    "methods": ["gradient", "smoothgrad"],
+    "samples": 3,
+    "certify": 2,
+}
+
+
+@pytest.fixture(autouse=True)
+def somewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def brief_of(own_store, block=None, **changes):
+    plan = planning.compile_plan(specs.study({**SMALL, **changes}), own_store, block=block)
+    jobs = [Job(unit.key, unit.index, unit.start, unit.count) for unit in plan.units]
+    return plan, Brief(plan.study, plan.cells), jobs
+
+
+def test_processes_give_the_same_scores_as_inline():
+    inline = verax.run(SMALL, quiet=True, store="one", out="one-run")
+    several = verax.run(SMALL, quiet=True, store="two", out="two-run", executor="processes", workers=2)
+    assert several.manifest["executor"] == {"name": "processes", "workers": 2}
+    tables = [(run.folder / "scores.parquet").read_bytes() for run in (inline, several)]
+    assert tables[0] == tables[1]
+
+
+def test_executors_have_names_and_options(own_store):
+    with pytest.raises(UnknownName, match="did you mean 'processes'"):
+        verax.run(SMALL, quiet=True, executor="process")
+    with pytest.raises(InvalidParameter, match="whole number from 1"):
+        verax.run(SMALL, quiet=True, workers=0)
+    with pytest.raises(InvalidParameter, match="has one worker"):
+        verax.run(SMALL, quiet=True, workers=2)
+    with pytest.raises(InvalidParameter, match="no option 'adress'"):
+        verax.run(SMALL, quiet=True, adress="auto")
+    with pytest.raises(InvalidParameter, match="no overwrite policy"):
+        verax.run(SMALL, quiet=True, overwrite="mising")
+
+
+def test_a_job_is_a_pure_function_of_what_travels(own_store):
+    _, brief, jobs = brief_of(own_store)
+    sent, able = brief.travelling()
+    assert able == frozenset(range(len(brief.cells)))
+    arrived = pickle.loads(pickle.dumps(sent))
+    for job in jobs:
+        here = perform(brief, job, torch.device("cpu"))
+        there = perform(arrived, job, torch.device("cpu"))
+        assert here.failure is None
+        assert list(here.entry.parts) == list(there.entry.parts)  # parts are named by their content
+
+
+def test_what_only_this_process_knows_stays_here(own_store):
+    @verax.method("local-method", version="1")
+    def local(model, inputs, targets):
+        return inputs * 2
+
+    try:
+        _, brief, _ = brief_of(own_store, methods=["local-method", "gradient"])
+        _, able = brief.travelling()
+        stays = {brief.cells[index].label for index in range(len(brief.cells)) if index not in able}
+        assert stays == {"local-method"}
+    finally:
+        verax.methods.METHODS.unregister("local-method")
+
+
+def test_every_executor_can_be_made():
+    for name in EXECUTORS:
+        assert EXECUTORS.get(name)(torch.device("cpu"), 1).workers == 1
+
+
+def test_leaderboards_are_read_as_a_stream_and_are_the_same():
+    run = verax.run({**SMALL, "protocols": ["sound", "published"]}, quiet=True)
+    streamed = verax.Run(run.folder)
+    boards = [streamed.leaderboard(), streamed.leaderboard("published", "piou"), streamed.buckets()]
+    assert "scores" not in streamed.__dict__  # nothing but what was asked for was read
+    held = verax.Run(run.folder)
+    assert len(held.scores) == len(run.scores)
+    for one, two in zip(
+        boards, (held.leaderboard(), held.leaderboard("published", "piou"), held.buckets()), strict=True
+    ):
+        pd.testing.assert_frame_equal(one, two)
+    (tier,) = set(streamed.tiers.values())
+    assert len(streamed.of_tier(tier).rows("sound", "iou")) == len(held.of_tier(tier).rows("sound", "iou"))
+    with pytest.raises(UnknownName, match="belongs to the protocol 'published'"):
+        verax.Run(run.folder).leaderboard(metric="piou")
+
+
+def test_a_million_units_are_compiled_one_by_one(own_store):
+    methods = [{"name": "integrated-gradients", "steps": 2 + k} for k in range(196)]
+    study = specs.study({**SMALL, "methods": methods, "samples": 100_000, "certify": 0})
+    begun = time.perf_counter()
+    plan = planning.compile_plan(study, own_store)
+    assert len(plan.units) == 5000 * len(plan.cells) > 1_000_000
+    some = list(itertools.islice(plan.units, 20_000))
+    assert len({unit.key for unit in some}) == len(some)
+    assert time.perf_counter() - begun < 20  # a million take a few seconds
+    assert plan.units.__sizeof__() < 1000
+
+
+def test_the_number_of_threads_is_the_same_for_every_unit(own_store):
+    """Sums over an odd batch depend on it in the last digit; so it is pinned, and put back."""
+    _, brief, jobs = brief_of(own_store)
+    before = torch.get_num_threads()
+    names = []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            names.append([list(perform(brief, job, torch.device("cpu")).entry.parts) for job in jobs])
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert names[0] == names[1]

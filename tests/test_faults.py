@@ -1,0 +1,394 @@
+"""Studies when things go wrong: units that fail, workers that die, full disks, wrong clocks."""
+
+import multiprocessing
+import os
+import resource
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import bad_workers
+import verax
+from verax.errors import MethodFailed, OutputError, VeraxWarning
+from verax.methods import METHODS
+from verax.studies import plan as planning
+from verax.studies import spec as specs
+from verax.studies import upkeep, work
+from verax.studies.entries import unpack
+from verax.studies.execution import Bench
+from verax.studies.executors.processes import Processes
+from verax.studies.store import Store
+from verax.studies.work import Brief, Job
+
+SMALL = {
+    "name": "faulty",
+    "tasks": ["textbox/simple-fr"],
+    "networks": ["cnn3"],
+    "methods": ["gradient"],
+    "protocols": ["sound"],
+    "samples": 2,
+    "certify": 0,
+}
+
+
+@pytest.fixture(autouse=True)
+def somewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def own():
+    """Registers methods for one test."""
+    names = []
+
+    def register(name, function, version="1"):
+        verax.method(name, version=version)(function)
+        names.append(name)
+        return name
+
+    yield register
+    for name in names:
+        METHODS.unregister(name)
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    names = []
+    compute = Bench.compute
+
+    def watched(self, unit):
+        names.append(unit.name)
+        return compute(self, unit)
+
+    monkeypatch.setattr(Bench, "compute", watched)
+    return names
+
+
+# -- units that fail -----------------------------------------------------------------------------------------
+
+
+def raises(model, inputs, targets):
+    raise ValueError("no idea")
+
+
+def runs_out_of_memory(model, inputs, targets):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 7 GiB\nmore words")
+
+
+def has_the_wrong_shape(model, inputs, targets):
+    return inputs[:, :, :5]
+
+
+def hangs(model, inputs, targets):
+    time.sleep(60)
+    return inputs
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "words"),
+    [
+        (raises, "method", "no idea"),
+        (runs_out_of_memory, "memory", "Out of memory: CUDA out of memory. Tried to allocate 7 GiB"),
+        (has_the_wrong_shape, "method", "must return the shape of its inputs"),
+        (hangs, "time", "Took longer than the time limit of 4 s."),
+    ],
+)
+def test_a_unit_that_fails_is_recorded_and_only_it_is_tried_again(
+    function, kind, words, own, own_store, computed
+):
+    name = own("bad", function)
+    with pytest.warns(VeraxWarning):
+        run = verax.run(SMALL, methods=[name, "gradient"], quiet=True, time_limit=4 if kind == "time" else 60)
+    assert [failure["kind"] for failure in run.failures] == [kind]
+    assert words in run.failures[0]["reason"]
+    assert "gradient" in set(run.scores["method"])
+    assert "bad" not in set(run.scores["method"])
+    if kind == "time":
+        assert words in run.report().read_text()
+    recorded = [entry for entry in upkeep.listing(Store(own_store)) if entry.kind == "failure"]
+    assert len(recorded) == 1
+    assert not any(upkeep.verify(Store(own_store)))
+
+    computed.clear()
+    own("bad", lambda model, inputs, targets: inputs)
+    again = verax.run(SMALL, methods=[name, "gradient"], quiet=True)
+    assert [unit.rpartition(": ")[2] for unit in computed] == ["bad"]
+    assert again.failures == []
+    assert "bad" in set(again.scores["method"])
+
+
+def test_memory_is_halved_before_a_unit_fails(own):
+    seen = []
+
+    def hungry(model, inputs, targets):
+        seen.append(len(inputs))
+        if len(inputs) > 5:
+            raise torch.OutOfMemoryError("too large")
+        return inputs
+
+    run = verax.run(SMALL, methods=[own("hungry", hungry), "gradient"], quiet=True)
+    assert "hungry" in set(run.scores["method"])
+    assert seen[0] > 5
+    assert seen[:4] == [24, 24, 16, 8]
+    assert max(seen[4:]) <= 5
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_maps_that_are_not_numbers_are_results(value, own, own_store):
+    name = own("odd", lambda model, inputs, targets: torch.full_like(inputs, value))
+    run = verax.run(SMALL, methods=[name], quiet=True)
+    assert run.failures == []
+    assert run.scores.query("method == 'odd'")["degenerate"].all()
+
+
+def test_policies_of_a_run(own, computed):
+    name = own("bad", raises)
+    with pytest.warns(VeraxWarning):
+        first = verax.run(SMALL, methods=[name, "gradient"], quiet=True)
+    count = len(computed)
+    own("bad", lambda model, inputs, targets: inputs)
+
+    def rerun(overwrite, **changes):
+        computed.clear()
+        return verax.run(SMALL, methods=[name, "gradient"], quiet=True, overwrite=overwrite, **changes)
+
+    with pytest.warns(VeraxWarning, match="no idea"):
+        nothing = rerun("never")
+    assert computed == []
+    assert [f["reason"] for f in nothing.failures] == [f["reason"] for f in first.failures]
+    with pytest.raises(MethodFailed, match="not computed: --overwrite failed"):
+        rerun("failed", out="more", seed=1)  # nothing of this seed has failed
+    assert computed == []
+    assert rerun("failed").failures == []
+    assert [unit.rpartition(": ")[2] for unit in computed] == ["bad"]
+    assert rerun("all").failures == []
+    assert len(computed) == count
+
+
+def test_nothing_in_the_store_and_nothing_to_compute():
+    with pytest.raises(MethodFailed, match="overwrite never"):
+        verax.run(SMALL, quiet=True, overwrite="never")
+
+
+# -- maps are kept -------------------------------------------------------------------------------------------
+
+
+def test_kept_maps_are_scored_again_without_being_explained_again(own, own_store, monkeypatch):
+    calls = []
+
+    def counted(model, inputs, targets):
+        calls.append(len(inputs))
+        return inputs * 3
+
+    name = own("counted", counted)
+    verax.run(SMALL, methods=[name], quiet=True, keep_maps=True)
+    assert sum(calls) == 24
+    calls.clear()
+    both = verax.run(SMALL, methods=[name], quiet=True, protocols=["sound", "published"], out="both")
+    assert calls == []
+    assert set(both.scores["protocol"]) == {"sound", "published"}
+    fresh = verax.run(
+        SMALL, methods=[name], quiet=True, protocols=["sound", "published"], out="fresh", store="fresh-store"
+    )
+    assert sum(calls) == 24
+    assert (both.folder / "scores.parquet").read_bytes() == (fresh.folder / "scores.parquet").read_bytes()
+    kinds = [entry.kind for entry in upkeep.listing(Store(own_store))]
+    assert kinds.count("maps") == len(set(both.scores["method"]))
+
+
+def test_asking_for_maps_later_makes_them(own, own_store):
+    name = own("plain", lambda model, inputs, targets: inputs)
+    verax.run(SMALL, methods=[name], quiet=True)
+    assert not [e for e in upkeep.listing(Store(own_store)) if e.kind == "maps"]
+    verax.run(SMALL, methods=[name], quiet=True, keep_maps=True)
+    assert [e for e in upkeep.listing(Store(own_store)) if e.kind == "maps"]
+
+
+# -- blocks --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["gradient", "smoothgrad", "random"])
+def test_scores_do_not_depend_on_blocks_or_their_order(method, own_store):
+    """Counter-based random numbers: a sample's map is its own. Batches differ, so the last digit may."""
+    given = {"name": method, "label": method, **({"samples": 3} if method == "smoothgrad" else {})}
+    study = specs.study({**SMALL, "samples": 3, "methods": [given]})
+    device, tables = torch.device("cpu"), {}
+    for block in (3, 2, 1):
+        plan = planning.compile_plan(study, own_store, block=block)
+        brief = Brief(plan.study, plan.cells)
+        parts = []
+        for unit in reversed([unit for unit in plan.units if unit.label == method]):
+            outcome = work.perform(brief, Job(unit.key, unit.index, unit.start, unit.count), device)
+            parts.append(unpack(outcome.entry).tables["sound"])
+        tables[block] = pd.concat(parts).sort_values("sample", ignore_index=True)
+    for block in (2, 1):
+        assert tables[block]["sample"].tolist() == tables[3]["sample"].tolist()
+        columns = tables[3].columns.drop(["sample", "group", "degenerate", "wrong"])
+        np.testing.assert_allclose(
+            tables[block][columns].to_numpy(float), tables[3][columns].to_numpy(float), rtol=0, atol=1e-5
+        )
+
+
+def test_a_run_of_several_blocks_is_put_together(monkeypatch):
+    whole = verax.run(SMALL, quiet=True, samples=5, store="one", out="one")
+    monkeypatch.setattr(planning, "BLOCK", 24 * 3 * 64 * 64)  # two samples of each of twelve buckets
+    cut = verax.run(SMALL, quiet=True, samples=5, store="two", out="two")
+    assert cut.manifest["total_units"] == 3 * whole.manifest["total_units"]
+    keys = ["method", "protocol", "metric", "group", "sample"]
+    one, two = (run.scores.sort_values(keys)["value"].to_numpy() for run in (whole, cut))
+    np.testing.assert_allclose(one, two, atol=1e-5)
+    for left, right in zip(whole.manifest["units"], cut.manifest["units"], strict=True):
+        assert (left["name"], left["samples"], left["wrong"]) == (
+            right["name"],
+            right["samples"],
+            right["wrong"],
+        )
+    assert {name: maps.shape for name, maps in whole.maps().items()} == {
+        name: maps.shape for name, maps in cut.maps().items()
+    }
+    more = verax.run(SMALL, quiet=True, samples=6, store="two", out="three")
+    # the blocks [0:2] and [2:4] of every method are there already, [4:6] is new
+    assert more.manifest["reused_units"] == 2 * len(more.manifest["units"])
+
+
+def test_a_cell_with_a_missing_block_has_no_rows(own, monkeypatch):
+    monkeypatch.setattr(planning, "BLOCK", 24 * 3 * 64 * 64)
+    seen = []
+
+    def sometimes(model, inputs, targets):
+        seen.append(len(inputs))
+        if len(seen) == 2:
+            raise ValueError("now and then")
+        return inputs
+
+    name = own("sometimes", sometimes)
+    with pytest.warns(VeraxWarning, match=r"\[2:4\].*now and then"):
+        run = verax.run(SMALL, methods=[name, "gradient"], quiet=True, samples=6)
+    assert "sometimes" not in set(run.scores["method"])
+    assert len(run.failures) == 1
+    again = verax.run(SMALL, methods=[name, "gradient"], quiet=True, samples=6)
+    assert len(seen) == 4
+    assert "sometimes" in set(again.scores["method"])
+
+
+# -- disks and other runs ------------------------------------------------------------------------------------
+
+
+def test_a_disk_that_fills_up_stops_the_run_and_loses_nothing(own_store, monkeypatch, computed):
+    put, written = Store.put, []
+
+    def full(self, entry):
+        if len(written) == 3:
+            raise OutputError(f"Cannot write {str(self.folder)!r}: No space left on device.")
+        put(self, entry)
+        written.append(entry.key)
+
+    monkeypatch.setattr(Store, "put", full)
+    with pytest.raises(OutputError, match="No space left"):
+        verax.run(SMALL, quiet=True)
+    monkeypatch.setattr(Store, "put", put)
+    computed.clear()
+    run = verax.run(SMALL, quiet=True)
+    assert run.manifest["reused_units"] == 3
+    assert len(computed) == len(run.manifest["units"]) - 3
+
+
+def test_a_small_disk(tmp_path, own_store):
+    """A file system of 48 kB where mounting is allowed; elsewhere a limit on the size of files."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = (
+        os.geteuid() == 0
+        and not subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", str(small)], capture_output=True
+        ).returncode
+    )
+    if not mounted:
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4000, before[1]))
+    try:
+        with pytest.raises(OutputError, match=r"Cannot write .*(No space left|File too large)"):
+            verax.run(SMALL, quiet=True, samples=20, store=small, out=tmp_path / "run")
+        assert not any(upkeep.verify(Store(small)))
+    finally:
+        if mounted:
+            subprocess.run(["umount", str(small)], check=True)
+        else:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, old)
+
+
+def _run_there(study, store, out):
+    torch.set_num_threads(1)
+    verax.run(study, quiet=True, store=store, out=out)
+
+
+def test_two_runs_at_the_same_time_on_one_store(tmp_path):
+    context = multiprocessing.get_context("fork")
+    study = {**SMALL, "methods": ["gradient", "input-x-gradient", "guided-backprop"]}
+    runs = [
+        context.Process(target=_run_there, args=(study, tmp_path / "s", tmp_path / f"r{k}")) for k in (0, 1)
+    ]
+    for process in runs:
+        process.start()
+    for process in runs:
+        process.join()
+        assert process.exitcode == 0
+    tables = [(tmp_path / f"r{k}" / "scores.parquet").read_bytes() for k in (0, 1)]
+    assert tables[0] == tables[1]
+    assert not any(upkeep.verify(Store(tmp_path / "s")))
+
+
+def test_a_clock_that_goes_backwards(monkeypatch):
+    times = iter(range(10**9, 0, -3600))
+    first = verax.run(SMALL, quiet=True, store="one", out="one")
+    monkeypatch.setattr(time, "time", lambda: float(next(times)))
+    back = verax.run(SMALL, quiet=True, store="two", out="two")
+    assert (first.folder / "scores.parquet").read_bytes() == (back.folder / "scores.parquet").read_bytes()
+
+
+# -- workers -------------------------------------------------------------------------------------------------
+
+
+def test_workers_that_die_or_hang(own_store, tmp_path, monkeypatch):
+    """One worker dies once (tried again), one always (failure), one hangs (killed); the others go on."""
+    monkeypatch.setenv("WORKERS_LOG", str(tmp_path))
+
+    for name in ("dies_once", "dies_always", "sleeps"):
+        verax.method(name, version="1")(getattr(bad_workers, name))
+    try:
+        study = specs.study({**SMALL, "methods": ["dies_once", "dies_always", "sleeps", "gradient"]})
+        plan = planning.compile_plan(study, own_store)
+        brief = Brief(plan.study, plan.cells, time_limit=15)
+        sent, able = brief.travelling()
+        assert len(able) == len(plan.cells)
+        jobs = (Job(unit.key, unit.index, unit.start, unit.count) for unit in plan.units)
+        done = list(Processes(torch.device("cpu"), 2).outcomes(sent, jobs))
+    finally:
+        for name in ("dies_once", "dies_always", "sleeps"):
+            METHODS.unregister(name)
+    found = {plan.cells[outcome.job.cell].label: outcome for outcome in done}
+    assert len(done) == len(found) == len(plan.cells)
+    assert found["dies_once"].failure is None
+    assert found["dies_always"].failure.kind == "killed"
+    assert "exit code -9" in found["dies_always"].failure.reason
+    assert found["sleeps"].failure.kind == "time"
+    assert all(o.failure is None for label, o in found.items() if label not in ("dies_always", "sleeps"))
+
+
+def test_a_run_folder_that_was_begun_is_gone_on_with(tmp_path):
+    run = verax.run(SMALL, quiet=True)
+    for name in ("manifest.json", "maps.safetensors"):
+        (run.folder / name).unlink()
+    (run.folder / ".maps.safetensors.1-2-3").write_text("half")
+    assert verax.run(SMALL, quiet=True).folder == run.folder
+    (run.folder / "manifest.json").unlink()
+    (run.folder / "notes.txt").write_text("mine")
+    with pytest.raises(OutputError, match="holds other things"):
+        verax.run(SMALL, quiet=True)
