@@ -58,7 +58,7 @@ class Nothing:
 def large(units: int, folder: Path) -> Plan:
     """A plan of so many units: a method with many settings on one network, and many samples."""
     cells = min(CELLS, units)
-    samples = 20 * (units // cells)  # twenty samples of each of twelve buckets make a block
+    samples = 20 * (units // cells)
     methods = [{"name": "integrated-gradients", "steps": 2 + k} for k in range(cells - REFERENCES + 1)]
     study = specs.study(
         {
@@ -70,7 +70,7 @@ def large(units: int, folder: Path) -> Plan:
             "certify": 0,
         }
     )
-    return planning.compile_plan(study, folder)
+    return planning.compile_plan(study, folder, block=20)
 
 
 def driver(plan: Plan, folder: Path) -> Driver:

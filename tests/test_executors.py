@@ -109,7 +109,7 @@ def test_a_million_units_are_compiled_one_by_one(own_store):
     methods = [{"name": "integrated-gradients", "steps": 2 + k} for k in range(196)]
     study = specs.study({**SMALL, "methods": methods, "samples": 100_000, "certify": 0})
     begun = time.perf_counter()
-    plan = planning.compile_plan(study, own_store)
+    plan = planning.compile_plan(study, own_store, block=20)
     assert len(plan.units) == 5000 * len(plan.cells) > 1_000_000
     some = list(itertools.islice(plan.units, 20_000))
     assert len({unit.key for unit in some}) == len(some)

@@ -23,8 +23,10 @@ FORMAT = 2
 """Raised whenever the layout of a stored result changes."""
 
 BLOCK = 1 << 23
-"""Numbers in the inputs of a block, over all buckets: 682 pictures of TextBox, 18,000 fields of 458 cells. That is
-seconds to minutes of work on a CPU, enough to keep a GPU busy, and what most presets have in one piece."""
+"""Numbers in the inputs of a block, over all buckets: 682 pictures of TextBox, 18,000 fields of 458 cells.
+
+That is seconds to minutes of work on a CPU, enough to keep a GPU busy, and most presets have it in one piece.
+"""
 
 _EXPLAINING = ("tasks", "networks", "engine", "methods")
 _SCORING = ("protocols", "metrics")
