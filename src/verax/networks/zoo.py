@@ -119,7 +119,7 @@ def subject(model: str | nn.Module, weights: str | Path = PRETRAINED, outputs: i
     source, colon, name = str(model).partition(":")
     if not colon or source not in SOURCES or not name:
         raise UnknownName(
-            f"A network is called timm:NAME or torchvision:NAME, not {str(model)!r}; "
+            f"A network is called timm:NAME, torchvision:NAME or efficientnet-lite0, not {str(model)!r}; "
             "your own is handed to verax.align as a module."
         )
     with torch.random.fork_rng(devices=[]):
