@@ -1,17 +1,21 @@
 """Experiments of alignment: machinery on small examples, and every experiment as small as it goes."""
 
 import importlib
+import io
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 from torch import nn
 from typer.testing import CliRunner
 
 import alignment_trees as trees
+from verax.cli import experiments as cli_experiments
 from verax.cli.main import app
 from verax.errors import InvalidParameter, MissingExtra, MissingFile, UnknownName, VeraxError
 from verax.networks import lites
@@ -288,6 +292,7 @@ def _done(name, tmp_path, **options):
 def _check(done, tmp_path):
     out = tmp_path / "out"
     page = (out / "index.html").read_text()
+    assert "A first look" in page
     for claim, _ in done.findings:
         assert f'id="{claim.id}"' in page
     found = json.loads((out / "claims.json").read_text())
@@ -495,3 +500,15 @@ def test_transfer_to_breeds_end_to_end(photographs, tmp_path, monkeypatch):
     _check(done, tmp_path)
     verdicts = {claim.id: finding.verdict for claim, finding in done.findings}
     assert verdicts["transfer-cam"] == UNTESTABLE  # two networks have no correlation
+
+
+@pytest.mark.parametrize(("columns", "rows", "first"), [(20, 2, "c0"), (3, 20, "c0 c1 c2")])
+def test_wide_tables_are_turned_so_that_no_word_is_broken(columns, rows, first, monkeypatch):
+    shown = Console(width=60, file=io.StringIO())
+    monkeypatch.setattr(cli_experiments, "console", shown)
+    table = pd.DataFrame({f"c{k}": ["0.123 [0.001, 0.234]"] * rows for k in range(columns)})
+    done = SimpleNamespace(experiment=SimpleNamespace(name="x"), tables={"T": table}, findings=[])
+    cli_experiments.show(done)
+    lines = [line for line in shown.file.getvalue().splitlines()[1:] if line.strip()]
+    assert " ".join(lines[0].split()).startswith(first)
+    assert shown.file.getvalue().count("0.234]") == rows * columns
