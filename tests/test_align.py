@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 from typer.testing import CliRunner
 
@@ -675,6 +676,26 @@ def test_the_command_writes_a_page_and_goes_on(folders):
     assert again.exit_code == 0, again.output
 
 
+def test_masks_of_numbers_are_noticed_and_can_be_chosen_from(folders):
+    for path in (folders / "masks").rglob("*.png"):
+        marked = np.asarray(Image.open(path)) > 0
+        Image.fromarray(np.where(marked, 1, 2).astype(np.uint8)).save(path)  # a trimap: no pixel is 0
+    where = ["--images", folders / "images", "--masks", folders / "masks", "--geometry", "stretch:64"]
+    where += ["--outputs", 3, "--pictures", 0]  # nobody can know which of three is the cat
+    done = invoke(*where, "--out", folders / "all")
+    assert done.exit_code == 0, done.output
+    assert "--values 1" in done.output
+    assert "--values 1" in (folders / "all" / "report.html").read_text()
+    assert "Labels not known" in done.output
+    assert "Human Aligned" not in done.output
+    done = invoke(*where, "--out", folders / "some", "--values", "1")
+    assert done.exit_code == 0, done.output
+    assert "--values" not in done.output
+    assert verax.Alignment.load(folders / "some").scores["area"].mean() == pytest.approx(
+        25 * 30 / 40 / 48, abs=0.02
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -683,6 +704,8 @@ def test_the_command_writes_a_page_and_goes_on(folders):
         (["--masks", "m", "--coco", "c"], "--masks and --coco"),
         (["--images", "nowhere", "--masks", "m"], "nowhere"),
         (["--images", "i", "--boxes", "b", "--labels", "x"], "--masks"),
+        (["--images", "i", "--boxes", "b", "--values", "1"], "--masks"),
+        (["--images", "i", "--masks", "m", "--values", "1,x"], "'1,x'"),
         (["--pets", "p", "--images", "i"], "--images"),
         (["--coco", "c", "--images", "i", "--split", "val"], "--split"),
         (["--voc", "v", "--label", "x"], "--label"),

@@ -1,18 +1,22 @@
 """Experiments of alignment: machinery on small examples, and every experiment as small as it goes."""
 
 import importlib
+import io
 import json
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 from torch import nn
 from typer.testing import CliRunner
 
 import alignment_trees as trees
+from verax.cli import experiments as cli_experiments
 from verax.cli.main import app
 from verax.errors import InvalidParameter, MissingExtra, MissingFile, UnknownName, VeraxError
 from verax.metrics.alignment import judge
@@ -325,6 +329,7 @@ def _done(name, tmp_path, **options):
 def _check(done, tmp_path):
     out = tmp_path / "out"
     page = (out / "index.html").read_text()
+    assert "A first look" in page
     for claim, _ in done.findings:
         assert f'id="{claim.id}"' in page
     found = json.loads((out / "claims.json").read_text())
@@ -568,3 +573,15 @@ def test_transfer_says_what_it_needs(tmp_path, monkeypatch):
     (tmp_path / "cifar100").mkdir()
     with pytest.raises(MissingFile, match="kriz/cifar"):
         transfer.gather(Options(networks=["timm:resnet18"], quick=True))
+
+
+@pytest.mark.parametrize(("columns", "rows", "first"), [(20, 2, "c0"), (3, 20, "c0 c1 c2")])
+def test_wide_tables_are_turned_so_that_no_word_is_broken(columns, rows, first, monkeypatch):
+    shown = Console(width=60, file=io.StringIO())
+    monkeypatch.setattr(cli_experiments, "console", shown)
+    table = pd.DataFrame({f"c{k}": ["0.123 [0.001, 0.234]"] * rows for k in range(columns)})
+    done = SimpleNamespace(experiment=SimpleNamespace(name="x"), tables={"T": table}, findings=[])
+    cli_experiments.show(done)
+    lines = [line for line in shown.file.getvalue().splitlines()[1:] if line.strip()]
+    assert " ".join(lines[0].split()).startswith(first)
+    assert shown.file.getvalue().count("0.234]") == rows * columns

@@ -141,6 +141,7 @@ def test_certify_says_no_with_exit_code_1(verax):
     ("words", "sentence"),
     [
         (["run", "smerf-quik"], "did you mean 'smerf-quick'"),
+        (["run", "smerf-quick", "--tasks", "simple-fr"], "did you mean 'textbox/simple-fr'"),
         (["run", "nothing.toml"], "cannot be read"),
         ([*SMALL[:-4], "--methods", "gradiant"], "did you mean 'gradient'"),
         ([*SMALL[:2], "--tasks", "textbox/simpel-fr"], "did you mean 'textbox/simple-fr'"),

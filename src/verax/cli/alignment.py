@@ -46,6 +46,13 @@ def _numbers(text: str | None, noun: str) -> list[float] | None:
         raise InvalidParameter(f"The {noun} is three numbers such as 0.5,0.5,0.5, not {text!r}.") from error
 
 
+def _levels(text: str) -> list[int]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdigit() for word in words):
+        raise InvalidParameter(f"--values are whole numbers such as 1,3, not {text!r}.")
+    return [int(word) for word in words]
+
+
 def _settings(pairs: list[str]) -> dict[str, Any]:
     """Read NAME=VALUE; true, false and numbers are read as such."""
     found: dict[str, Any] = {}
@@ -68,6 +75,7 @@ def _data(
     given: dict[str, Path | None],
     images: Path | None,
     labels: Path | None,
+    values: str | None,
     label: str | None,
     split: str | None,
     own_outputs: bool,
@@ -87,6 +95,10 @@ def _data(
     options: dict[str, Any] = {}
     if labels is not None and name != "masks":
         raise InvalidParameter("--labels goes with --masks; other annotations have labels of their own.")
+    if values is not None:
+        if name != "masks":
+            raise InvalidParameter("--values goes with --masks, whose pixels are numbers.")
+        options["values"] = _levels(values)
     if label is not None and name not in ("pets", "celeba", "celebamask"):
         raise InvalidParameter("--label goes with --pets, --celeba and --celebamask.")
     if split is not None and name not in ("voc", "pets", "celeba", "celebamask"):
@@ -120,6 +132,9 @@ def align(
     celeba: Annotated[Path | None, typer.Option(help="Folder of CelebA.")] = None,
     celebamask: Annotated[Path | None, typer.Option(help="Folder of CelebAMask-HQ.")] = None,
     labels: Annotated[Path | None, typer.Option(help="CSV file with image,label, for --masks.")] = None,
+    values: Annotated[
+        str | None, typer.Option(help="Numbers in --masks that are marked, as 1,3; default: all but 0.")
+    ] = None,
     label: Annotated[str | None, typer.Option(help="breed, species, imagenet, or an attribute.")] = None,
     split: Annotated[str | None, typer.Option(help="Split of the data set.")] = None,
     part: Annotated[str | None, typer.Option(help="Which part is meant, such as head or hair.")] = None,
@@ -165,7 +180,7 @@ def align(
     from verax.studies.aligning import align as execute
     from verax.studies.units import content_hash
 
-    data = _data(given, images, labels, label, split, outputs is not None)
+    data = _data(given, images, labels, values, label, split, outputs is not None)
     options: dict[str, Any] = {
         "method": method,
         "metrics": SCORES
@@ -189,9 +204,9 @@ def align(
         "seed": seed,
     }
     if out is None:
-        words = {
-            name: str(value) for name, value in (given | options | {"model": model, "images": images}).items()
-        }
+        chosen = {"labels": labels, "values": values, "label": label, "split": split}
+        asked = given | options | chosen | {"model": model, "images": images}
+        words = {name: str(value) for name, value in asked.items()}
         plain = re.sub(r"[^A-Za-z0-9.]+", "-", f"{model}-{data.name}").strip("-")
         out = Path("runs") / f"align-{plain}-{content_hash(words)[:8]}"
     try:
@@ -228,15 +243,16 @@ def show(done: Alignment) -> None:
         cells = (row["metric"], value, f"{row['random']:.3f}", f"{row['centre']:.3f}", f"{row['lift']:.2f}")
         table.add_row(*(escape(str(cell)) for cell in cells))
     console.print(table)
-    accuracy = "" if math.isnan(done.accuracy) else f"Accuracy {100 * done.accuracy:.1f} %. "
+    known = not math.isnan(done.accuracy)
+    accuracy = f"Accuracy {100 * done.accuracy:.1f} %" if known else "Labels not known, so no cases"
     scores = done.scores
     console.print(
-        f"{accuracy}Chance has as many pixels as the map shows, at random places or around the middle. "
+        f"{accuracy}. Chance has as many pixels as the map shows, at random places or around the middle. "
         f"{int(scores['empty'].sum())} images without a mark, "
         f"{int(scores['flat'].sum())} maps that say nothing.",
         style="dim",
     )
-    if "case" in scores:
+    if known and "case" in scores:
         cases = Table(title="Eight cases", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         for name, side in (("case", "left"), ("images", "right"), ("", "left")):
             cases.add_column(name, justify=side)  # type: ignore[arg-type]

@@ -37,20 +37,37 @@ def run(name: str, out: Path | None, quiet: bool, unused: dict[str, Any], **give
     if wrong:
         raise InvalidParameter(f"{name!r} has no option --{wrong[0].replace('_', '-')}.")
     known = {option: value for option, value in given.items() if value is not None}
-    done = running.run(name, Options(quiet=quiet, **known), out)
+    options = Options(quiet=quiet, **known)
+    done = running.run(name, options, out)
     if not quiet:
         show(done)
+        if options.quick:
+            console.print(running.FIRST_LOOK, style="yellow", highlight=False)
     console.print(f"Page: {done.page}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _width(rows: list[list[str]]) -> int:
+    """How wide a table must be so that no word is broken."""
+    return sum(
+        max(len(word) for cell in cells for word in cell.split(" ")) + 3 for cells in zip(*rows, strict=True)
+    )
 
 
 def show(done: Done) -> None:
     """Print the first table and the verdicts."""
     title, first = next(iter(done.tables.items()))
+    rows = [
+        [str(column) for column in first.columns],
+        *([str(cell) for cell in row] for row in first.to_numpy()),
+    ]
+    turned = [list(cells) for cells in zip(*rows, strict=True)]
+    if _width(rows) > console.width >= _width(turned):  # many columns, few rows
+        rows = turned
     table = Table(title=escape(f"{done.experiment.name}: {title}"), box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in first.columns:
-        table.add_column(str(column), overflow="fold")
-    for row in first.to_numpy():
-        table.add_row(*(escape(str(cell)) for cell in row))
+    for column in rows[0]:
+        table.add_column(escape(column), overflow="fold")
+    for row in rows[1:]:
+        table.add_row(*map(escape, row))
     console.print(table)
     for claim, finding in done.findings:
         doubt = " (uncertain)" if finding.uncertain else ""

@@ -118,6 +118,7 @@ def smerf(
         renderer=renderer or ("sound" if quick else "published"),
         device=device,
         store=store,
+        quick=quick,
         quiet=quiet,
         workers=min(_MOST_WORKERS, os.cpu_count() or 1),
     )

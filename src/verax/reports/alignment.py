@@ -83,8 +83,8 @@ def verdict(alignment: Alignment) -> str:
         return f"{sentence}{words} ({row['random']:.2f}) or around the middle ({row['centre']:.2f})."
     if row["low"] > row["random"]:
         return (
-            f"{sentence}more than as many pixels score at random places ({row['random']:.2f}), but not more "
-            f"than around the middle of the picture ({row['centre']:.2f})."
+            f"{sentence}more than as many pixels score at random places ({row['random']:.2f}), but not "
+            f"clearly more than around the middle of the picture ({row['centre']:.2f})."
         )
     if row["high"] < row["random"]:
         return f"{sentence}less than as many pixels score at random places ({row['random']:.2f})."

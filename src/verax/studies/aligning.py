@@ -43,6 +43,10 @@ PROTOCOLS = {
     "published": {"ties": "first", "mass": "magnitude", "empty": "miss"},
 }
 """Protocol -> how ties of the pointing game, negative values and images without a mark are counted."""
+_ALL_MARKED = (
+    "Every mask marks the whole picture, so that every map is right; where masks hold numbers of classes or "
+    "are trimaps, say which numbers are marked (--values 1, or values=[1] in Python)."
+)
 _PART = re.compile(r"(\d{9})-(\d{9})\.parquet")
 
 
@@ -251,6 +255,8 @@ def _run(
             return done
     else:
         done = Alignment(_scores(question, images, facts, batch_size, device, folder, quiet), facts)
+        if (done.scores["area"] == 1).all():
+            done.facts["notes"] = [*facts["notes"], _ALL_MARKED]
         if set(COLUMNS) <= set(done.metrics):
             done.sort_into_cases()
     done.pictures = _pictures(question, images, done, pictures, batch_size, device)

@@ -54,9 +54,10 @@ def gather(options: Options) -> Evidence:
         "about": (
             f"{faces.words}: {sum(sizes.values()):,} for the biased training set"
             f" ({sizes[0]} black and smiling, {sizes[3]} blond and not, {sizes[1]} of each other group), as"
-            f" many people in equal groups for the unbiased one. {len(faces.seeds)} networks of each kind."
-            f" {METHOD} on all test faces, not rectified, threshold 0.5, predicted class; other methods on"
-            f" {few}. Intervals are 95 % bootstrap intervals over networks and faces."
+            f" many people in equal groups for the unbiased one. {len(faces.seeds)} network"
+            f"{'s' * (len(faces.seeds) > 1)} of each kind. {METHOD} on all test faces, not rectified,"
+            f" threshold 0.5, predicted class; other methods on {few}. Intervals are 95 % bootstrap intervals"
+            " over networks and faces."
         ),
     }
     return Evidence(found, facts, pictures)

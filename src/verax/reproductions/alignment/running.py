@@ -32,6 +32,10 @@ CITATION = (
     " At Scale”, ECCV 2024 workshops"
 )
 EXPERIMENTS = {found.name: found for found in CATALOGUE}
+FIRST_LOOK = (
+    "A first look (--quick): so few images, and so little training, that networks may have learnt nothing"
+    " and the verdicts say little."
+)
 JSON, INDEX = "claims.json", "index.html"
 Findings = list[tuple[Claim, Finding]]
 
@@ -75,6 +79,8 @@ def run(name: str, options: Options | None = None, out: Path | None = None) -> D
     phases = Phases()
     with phases.phase("training, explaining and scoring"):
         evidence = chosen.gather(options)
+        if options.quick:
+            evidence.facts["notice"] = FIRST_LOOK
     with phases.phase("claims and page"):
         found = [(claim, claim.evaluate(evidence)) for claim in chosen.chapter.claims]
         listed = chosen.tables(evidence)
@@ -136,6 +142,7 @@ def _page(
             experiment=chosen,
             version=__version__,
             about=evidence.facts["about"],
+            notice=evidence.facts.get("notice", ""),
             counts=counts(found),
             meanings=VERDICTS,
             chapters=[(chosen.chapter.topic, found)],

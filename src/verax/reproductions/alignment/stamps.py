@@ -99,9 +99,10 @@ def gather(options: Options) -> Evidence:
     facts = {
         "about": (
             f"{len(train)} photographs for training (cats repeated) and {len(test)} for tests, {SIDE} x"
-            f" {SIDE}; {len(seeds)} small networks of each kind, from scratch. {METHOD}, not rectified,"
-            f" threshold 0.5, predicted class; other methods on {few} stamped photographs. Intervals are 95 %"
-            " bootstrap intervals over networks and photographs."
+            f" {SIDE}; {len(seeds)} small network{'s' * (len(seeds) > 1)} of each kind, from"
+            f" scratch. {METHOD}, not rectified, threshold 0.5, predicted class; other methods on"
+            f" {few} stamped photographs. Intervals are 95 % bootstrap intervals over networks and"
+            " photographs."
         ),
     }
     return Evidence(pd.concat(rows, ignore_index=True), facts, pictures)

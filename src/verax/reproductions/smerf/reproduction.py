@@ -111,12 +111,13 @@ def claims_page(gathered: Gathered, options: Options, out: Path) -> list[str]:
     files = page.write(
         out,
         pd.concat(black, ignore_index=True),
+        command=f"{page.COMMAND} --quick" if options.quick else page.COMMAND,
         backgrounds=others,
         certificates=certificates,
         identifiability=identifiability(gathered),
         renderer=options.renderer,
     )
-    return [str(name) for name in files]
+    return sorted(map(str, files), key=lambda name: name != page.HTML)  # the one to read comes first
 
 
 def identifiability(gathered: Gathered) -> dict[str, tuple[float, float, float, float]]:

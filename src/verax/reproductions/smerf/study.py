@@ -59,6 +59,7 @@ class Options:
         renderer: of the scenes.
         device: where to compute.
         store: where finished work is kept.
+        quick: a first look, which the pages say.
         quiet: no progress bars.
         workers: how many networks train at once on a GPU, and processes that draw; a script that asks for
             more than one needs the guard ``if __name__ == "__main__"``.
@@ -77,6 +78,7 @@ class Options:
     renderer: str = "sound"
     device: str = "auto"
     store: Path | None = None
+    quick: bool = False
     quiet: bool = False
     workers: int = 1
 
