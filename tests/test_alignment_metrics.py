@@ -463,3 +463,23 @@ def test_expected_iou_is_a_mean_over_all_choices(total):
         ways = [math.comb(size, both) * math.comb(total - size, own - both) for both in range(own + 1)]
         wanted = sum(way * both / (own + size - both) for both, way in enumerate(ways)) / sum(ways)
         assert value == pytest.approx(wanted, abs=1e-12)
+
+
+@pytest.mark.parametrize(("height", "width"), [(13, 12), (1, 13), (28, 28), (49, 6), (224, 7)])
+def test_the_centre_map_favours_no_side(height, width):
+    bump = chance.centre_bump(height, width, torch.device("cpu"))
+    assert torch.equal(bump, bump.flip(0))
+    assert torch.equal(bump, bump.flip(1))
+    assert int((bump == bump.max()).sum()) == (2 - height % 2) * (2 - width % 2)
+
+
+def test_own_ranges_are_taken_as_they_are():
+    """Scores are rounded to two decimals; the ends of ranges are not."""
+    own = cases8.Ranges((0.0, 0.05), (0.125, 1.0))
+    assert "Human Aligned" not in case_of(0.12, 0.5, 0.5, 1.0, own)
+    assert "Human Aligned" in case_of(0.13, 0.5, 0.5, 1.0, own)
+    for score in range(101):  # what two decimals mean is met exactly
+        ends = cases8.Ranges((0.0, 0.0), (score / 100, score / 100))
+        assert "Human Aligned" in case_of(
+            float(f"0.{score:02d}") if score < 100 else 1.0, 0.5, 0.5, 1.0, ends
+        )
