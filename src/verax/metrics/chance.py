@@ -63,7 +63,7 @@ def _log_factorials(most: int, device: torch.device) -> Tensor:
 
 def centre_bump(height: int, width: int, device: torch.device) -> Tensor:
     """A round bump in the middle of a picture: ``(H, W)`` float64, the largest values in the middle."""
-    # from whole numbers on either side of 0, so that places equally far from the middle are so to the last bit
+    # from whole numbers, so that places equally far from the middle are so to the last bit
     rows, cols = (torch.arange(1 - s, s, 2, dtype=torch.float64) / (2 * s) for s in (height, width))
     away = rows[:, None].square() + cols.square()
     return torch.exp(-0.5 * away / _WIDTH**2).to(device)
