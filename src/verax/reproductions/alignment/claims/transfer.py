@@ -26,7 +26,7 @@ def _correlation(evidence: Evidence, method: str, score: str) -> tuple[float, fl
 def _none(evidence: Evidence, method: str, more: str) -> Finding:
     """That there is no correlation has to be shown: the interval of few networks holds 0 whatever is true."""
     value, low, high = _correlation(evidence, method, "iou")
-    holds = -_WEAK < low and high < _WEAK
+    holds = low > -_WEAK and high < _WEAK
     words = f"Spearman of {method} IoU and one-shot accuracy: {value:.2f} [{low:.2f}, {high:.2f}]. {more}"
     rule = f"the whole interval lies within -{_WEAK} and {_WEAK}"
     return Finding(HOLDS if holds else FAILS, words, rule, value, low, high, not holds and low < 0 < high)
