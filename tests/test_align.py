@@ -371,6 +371,9 @@ def test_classes_count_alike_when_asked_to():
     assert found.table("classes").set_index("metric").loc["iou", "value"] == 0.5
     parted = found.table(by="label")
     assert parted[parted["metric"] == "iou"]["value"].tolist() == [1.0, 0.0]
+    some = made_up([True, True, None, None], [1.0, 0.0, 0.9, 0.9], label=[3, 7, -1, -1])
+    row = some.table("classes").set_index("metric").loc["iou"]
+    assert (row["value"], row["images"], row["left_out"]) == (0.5, 2, 2)  # not to know the class is none
     for wrong in ({"average": "class"}, {"by": "labels"}):
         with pytest.raises(InvalidParameter):
             found.table(**wrong)

@@ -1,5 +1,6 @@
 """Annotated images: pictures and masks stay together, batches stream, and bad files end in one sentence."""
 
+import importlib
 import os
 import sys
 import threading
@@ -179,6 +180,17 @@ def test_crops_are_those_of_torchvision(shape):
     assert np.array_equal(np.asarray(nearest), Geometry.crop(48, 40).masks(marked[None])[0])
 
 
+def test_pictures_too_small_for_the_crop_are_where_torchvision_puts_them():
+    _let_torchvision_import()
+    crop = importlib.import_module("torchvision.transforms").CenterCrop
+    for height, width in ((3, 4), (4, 3), (9, 4), (3, 20)):
+        levels = np.random.default_rng(0).integers(1, 256, (height, width, 3), dtype=np.uint8)
+        geometry = Geometry((8, 9))
+        wanted = np.asarray(crop((8, 9))(Image.fromarray(levels)))
+        assert np.array_equal(geometry.picture(levels), wanted)
+        assert np.array_equal(geometry.masks(np.ones((1, height, width), bool))[0], wanted[:, :, 0] > 0)
+
+
 def test_rows_and_columns_are_not_swapped():
     found = box_masks([(1, 2, 4, 9)], (10, 5))[0]
     assert np.array_equal(found, rectangle(10, 5, (2, 9), (1, 4)))
@@ -214,6 +226,14 @@ def test_polygons_agree_with_counting_crossings_pixel_by_pixel(corners):
                 if (ay <= y) != (by <= y) and ax + (y - ay) / (by - ay) * (bx - ax) < x:
                     crossings += 1
             assert found[row, col] == (crossings % 2 == 1)
+
+
+def test_a_rectangle_is_the_same_as_box_and_as_polygon():
+    """Also where its sides pass through the centres of pixels."""
+    for x0, y0, x1, y1 in ((1.5, 2.5, 4.5, 3.5), (0.5, 0.5, 6.5, 5.5), (1, 2, 3, 4), (-3, -2.5, 2.5, 9)):
+        drawn = polygon_mask([x0, y0, x1, y0, x1, y1, x0, y1], (6, 7))
+        assert np.array_equal(drawn, box_masks([[x0, y0, x1, y1]], (6, 7))[0])
+        assert np.array_equal(drawn, polygon_mask([x0, y0, x0, y1, x1, y1, x1, y0], (6, 7)))
 
 
 def test_polygons_that_cannot_be_are_refused():

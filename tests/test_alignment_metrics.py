@@ -473,6 +473,29 @@ def test_the_centre_map_favours_no_side(height, width):
     assert int((bump == bump.max()).sum()) == (2 - height % 2) * (2 - width % 2)
 
 
+@pytest.mark.parametrize("tolerance", [0, 1, 1.2, 1.5, 2, 2.5])
+def test_all_scores_at_once_take_the_tolerance_of_the_game(tolerance):
+    generator = torch.Generator().manual_seed(0)
+    maps, masks = (
+        torch.rand(200, 9, 9, generator=generator),
+        torch.rand(200, 9, 9, generator=generator) < 0.05,
+    )
+    found = judge(maps, masks, Judging(tolerance=tolerance))
+    alone = pointing.pointing(maps, masks, tolerance=tolerance)
+    assert torch.equal(found.scores["pointing-game"].nan_to_num(9), alone.nan_to_num(9))
+    constant = pointing.pointing(torch.zeros(200, 9, 9), masks, tolerance=tolerance)
+    assert torch.allclose(found.random["pointing-game"], constant, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_map_far_from_zero_shows_what_it_shows_near_zero(dtype):
+    """All numbers are exact, so that only the sums of squares could lose digits."""
+    generator = torch.Generator().manual_seed(0)
+    maps = torch.randint(0, 64, (20, 32, 32), generator=generator).to(dtype) / 64
+    assert torch.equal(binarise(maps + 65536, "std:1"), binarise(maps, "std:1"))
+    assert torch.equal(binarise(maps - 65536, "std:0.5"), binarise(maps, "std:0.5"))
+
+
 def test_own_ranges_are_taken_as_they_are():
     """Scores are rounded to two decimals; the ends of ranges are not."""
     own = cases8.Ranges((0.0, 0.05), (0.125, 1.0))
