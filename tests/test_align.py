@@ -270,11 +270,19 @@ def test_a_run_goes_on_where_it_stopped_with_another_batch_size(tmp_path):
     assert loaded.table().equals(found.table())
 
 
-def test_a_damaged_part_is_made_again(tmp_path):
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(b"PAR1 no"),
+        lambda path: pd.read_parquet(path)[:2].to_parquet(path),  # a row is missing
+    ],
+    ids=["broken", "short"],
+)
+def test_a_damaged_part_is_made_again(tmp_path, damage):
     with pytest.raises(RuntimeError):
         verax.align(Halves(), Stumbles(12, at=10), method="gradient", batch_size=3, out=tmp_path)
     parts = sorted((tmp_path / "parts").iterdir())
-    parts[1].write_bytes(b"PAR1 no")
+    damage(parts[1])
     again = Squares(12)
     found = verax.align(Halves(), again, method="gradient", batch_size=3, out=tmp_path, pictures=0)
     assert again.read_at[1:] == list(range(3, 12))
@@ -377,6 +385,12 @@ def test_classes_count_alike_when_asked_to():
     for wrong in ({"average": "class"}, {"by": "labels"}):
         with pytest.raises(InvalidParameter):
             found.table(**wrong)
+
+
+def test_intervals_of_few_images_are_widened():
+    """Of two images a bootstrap draws one alone in half of all draws; that is too narrow by sqrt(1 / 2)."""
+    row = made_up([True, True], [0.4, 0.6]).table().set_index("metric").loc["iou"]
+    assert (row["low"], row["high"]) == pytest.approx((0.5 - 0.1 * 2**0.5, 0.5 + 0.1 * 2**0.5))
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say():
@@ -494,6 +508,10 @@ def test_classes_are_found_by_name():
     assert numbers == [1, -1]
     assert "'cat'" in note
     assert zoo.numbering(None, outputs, 3) == (None, "")
+    twins = (("Cardigan, Cardigan Welsh corgi",), ("cardigan",), ("crane",), ("crane",), ("tiger",))
+    numbers, note = zoo.numbering(("Cardigan", "cardigan", "crane", "Tiger"), twins, 5)
+    assert numbers == [0, 1, -1, 4]  # which crane is meant, nobody knows
+    assert "'crane'" in note
     assert zoo.numbering(("cat", "dog"), None, 2) == (None, "")
     assert zoo.numbering(("cat", "dog"), None, 1) == (None, "")
     numbers, note = zoo.numbering(("cat", "dog"), None, 1000)
