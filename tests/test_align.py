@@ -758,3 +758,21 @@ def test_a_folder_of_masks_from_python(folders):
     )
     assert len(found) == 3
     assert "timm:resnet10t" in repr(found)
+
+
+class Faint(nn.Module):
+    """One output, barely on one side of 0."""
+
+    def __init__(self, bias):
+        super().__init__()
+        self.bias = bias
+
+    def forward(self, x):
+        return x.mean((1, 2, 3))[:, None] * 1e-3 + self.bias
+
+
+@pytest.mark.parametrize(("bias", "said"), [(0.3, 1), (-0.3, 0)])
+def test_one_output_says_yes_above_zero(bias, said):
+    found = verax.align(Faint(bias), Squares(4), method="gradient", pictures=0).scores
+    assert found["prediction"].tolist() == [said] * 4
+    assert found["confidence"].tolist() == pytest.approx([1 / (1 + np.exp(-0.3))] * 4, abs=1e-3)

@@ -41,7 +41,7 @@ def _labels(names: list[str], file: str | Path | None) -> tuple[list[int], tuple
             return [NO_LABEL] * len(names), None
     else:
         path = Path(file).expanduser()
-        table = {}
+        table: dict[str, str] = {}
         for row in reading.rows(path):
             if not {"image", "label"} <= set(row):
                 raise MissingFile(f"The file {str(path)!r} needs the columns image and label.")
