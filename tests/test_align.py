@@ -271,11 +271,19 @@ def test_a_run_goes_on_where_it_stopped_with_another_batch_size(tmp_path):
     assert loaded.table().equals(found.table())
 
 
-def test_a_damaged_part_is_made_again(tmp_path):
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(b"PAR1 no"),
+        lambda path: pd.read_parquet(path)[:2].to_parquet(path),  # a row is missing
+    ],
+    ids=["broken", "short"],
+)
+def test_a_damaged_part_is_made_again(tmp_path, damage):
     with pytest.raises(RuntimeError):
         verax.align(Halves(), Stumbles(12, at=10), method="gradient", batch_size=3, out=tmp_path)
     parts = sorted((tmp_path / "parts").iterdir())
-    parts[1].write_bytes(b"PAR1 no")
+    damage(parts[1])
     again = Squares(12)
     found = verax.align(Halves(), again, method="gradient", batch_size=3, out=tmp_path, pictures=0)
     assert again.read_at[1:] == list(range(3, 12))
@@ -372,9 +380,18 @@ def test_classes_count_alike_when_asked_to():
     assert found.table("classes").set_index("metric").loc["iou", "value"] == 0.5
     parted = found.table(by="label")
     assert parted[parted["metric"] == "iou"]["value"].tolist() == [1.0, 0.0]
+    some = made_up([True, True, None, None], [1.0, 0.0, 0.9, 0.9], label=[3, 7, -1, -1])
+    row = some.table("classes").set_index("metric").loc["iou"]
+    assert (row["value"], row["images"], row["left_out"]) == (0.5, 2, 2)  # not to know the class is none
     for wrong in ({"average": "class"}, {"by": "labels"}):
         with pytest.raises(InvalidParameter):
             found.table(**wrong)
+
+
+def test_intervals_of_few_images_are_widened():
+    """Of two images a bootstrap draws one alone in half of all draws; that is too narrow by sqrt(1 / 2)."""
+    row = made_up([True, True], [0.4, 0.6]).table().set_index("metric").loc["iou"]
+    assert (row["low"], row["high"]) == pytest.approx((0.5 - 0.1 * 2**0.5, 0.5 + 0.1 * 2**0.5))
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say():
@@ -492,6 +509,10 @@ def test_classes_are_found_by_name():
     assert numbers == [1, -1]
     assert "'cat'" in note
     assert zoo.numbering(None, outputs, 3) == (None, "")
+    twins = (("Cardigan, Cardigan Welsh corgi",), ("cardigan",), ("crane",), ("crane",), ("tiger",))
+    numbers, note = zoo.numbering(("Cardigan", "cardigan", "crane", "Tiger"), twins, 5)
+    assert numbers == [0, 1, -1, 4]  # which crane is meant, nobody knows
+    assert "'crane'" in note
     assert zoo.numbering(("cat", "dog"), None, 2) == (None, "")
     assert zoo.numbering(("cat", "dog"), None, 1) == (None, "")
     numbers, note = zoo.numbering(("cat", "dog"), None, 1000)
@@ -760,3 +781,21 @@ def test_a_folder_of_masks_from_python(folders):
     )
     assert len(found) == 3
     assert "timm:resnet10t" in repr(found)
+
+
+class Faint(nn.Module):
+    """One output, barely on one side of 0."""
+
+    def __init__(self, bias):
+        super().__init__()
+        self.bias = bias
+
+    def forward(self, x):
+        return x.mean((1, 2, 3))[:, None] * 1e-3 + self.bias
+
+
+@pytest.mark.parametrize(("bias", "said"), [(0.3, 1), (-0.3, 0)])
+def test_one_output_says_yes_above_zero(bias, said):
+    found = verax.align(Faint(bias), Squares(4), method="gradient", pictures=0).scores
+    assert found["prediction"].tolist() == [said] * 4
+    assert found["confidence"].tolist() == pytest.approx([1 / (1 + np.exp(-0.3))] * 4, abs=1e-3)

@@ -60,7 +60,7 @@ def test_labels_that_disagree_are_not_known(table):
     ("rows", "sentence"),
     [
         ("image,xmin,ymin,xmax\na.png,1,2,3\n", "no column 'ymax'; did you mean 'xmax'"),
-        ("image,xmin,ymin,xmax,ymax\n", "no column 'image'"),
+        ("image,xmin,ymin,xmax,ymax\n", "has no box"),
         ("image,xmin,ymin,xmax,ymax\na.png,5,2,4,5\n", "ends before it starts"),
         ("image,xmin,ymin,xmax,ymax\na.png,one,2,4,5\n", "'one' in .* is not a number"),
         ("image,xmin,ymin,xmax,ymax\na.png,nan,2,4,5\n", "not a number"),
@@ -73,6 +73,13 @@ def test_tables_that_cannot_be_are_refused(table, rows, sentence):
     table.write_text(rows)
     with pytest.raises(MissingFile, match=sentence):
         boxed_folder(table.parent / "images", table)
+
+
+def test_two_spellings_of_a_name_are_one_picture(table):
+    table.write_text("image,xmin,ymin,xmax,ymax\na.png,0,0,1,1\n./a.png,2,2,3,3\n")
+    images = boxed_folder(table.parent / "images", table)
+    assert images.read(range(len(images))).ids == ("a.png",)
+    assert int(images.read([0]).masks.sum()) == 2
 
 
 # -- VOC -------------------------------------------------------------------------------------------------
@@ -126,6 +133,12 @@ def test_boxes_drawn_on_another_size_are_scaled(pascal):
     assert np.array_equal(voc(pascal).read([0]).masks[0].numpy(), rectangle(8, 12, (0, 4), (0, 6)))
 
 
+def test_boxes_drawn_on_a_turned_picture_are_refused(pascal):
+    voc_file(pascal / "Annotations/one.xml", [("cat", 1, 1, 6, 4)], size=(12, 8))
+    with pytest.raises(MissingFile, match="12 x 8, but its picture 8 x 12"):
+        voc(pascal).read([0])
+
+
 def test_no_objects_is_an_empty_mask(pascal):
     voc_file(pascal / "Annotations/one.xml", [])
     found = voc(pascal).read([0])
@@ -142,12 +155,13 @@ def test_no_objects_is_an_empty_mask(pascal):
         ("<annotation><object>", "is not XML"),
         ("", "is not XML"),
         ("\0\1\2", "is not XML"),
+        ('<?xml version="1.0" encoding="klingon"?><annotation/>', "is not XML"),
         ("<html></html>", "not a VOC annotation"),
         ("<annotation><object><name>cat</name></object></annotation>", "has no object/bndbox"),
         ("<annotation><object><bndbox/></object></annotation>", "has no bndbox/xmin"),
         ("<annotation>" + "<object/>" * 1001 + "</annotation>", "1001 objects, more than are read"),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_broken_and_hostile_xml_is_refused(pascal, text, sentence):
     (pascal / "Annotations/one.xml").write_text(text)
@@ -333,6 +347,18 @@ def test_coco_reads_polygons_runs_and_boxes(instances):
     )
 
 
+def test_coco_drawn_on_other_pixels_is_refused(instances):
+    """Polygons know no size, so that only the list of pictures can tell."""
+    for height, width, good in ((8, 12, True), (16, 24, False), (12, 8, False)):
+        change(instances, lambda whole, h=height, w=width: whole["images"][0].update(height=h, width=w))
+        images = coco(instances, instances.parent / "val")
+        if good:
+            assert images.read([1]).ids == ("a.jpg",)
+        else:
+            with pytest.raises(MissingFile, match=f"was drawn on {height} x {width}"):
+                images.read([1])
+
+
 def test_coco_boxes_alone(instances):
     change(instances, lambda whole: whole["annotations"].pop(1))
     change(instances, lambda whole: whole["annotations"].pop(1))
@@ -361,8 +387,12 @@ def _set(table, number, field, value):
         (_set("images", 0, "file_name", {"a": 1}), "leads out of|There is no|which is not there"),
         (_set("images", 0, "file_name", "zebra.jpg"), r"zebra\.jpg', which is not there.*cocodataset\.org"),
         (lambda whole: whole["annotations"].clear(), "no annotated object"),
+        (_set("images", 1, "id", 7), "Two entries of 'images' .* have the id '7'"),
+        (_set("images", 1, "file_name", "a.jpg"), r"Two entries of 'images' .* the file_name 'a\.jpg'"),
+        (_set("categories", 1, "id", 90), "Two entries of 'categories' .* have the id '90'"),
+        (_set("categories", 1, "name", "\ud800"), "not text in UTF-8"),
     ],
-    ids=range(9),
+    ids=range(13),
 )
 def test_broken_coco_files_are_refused(instances, function, sentence):
     change(instances, function)

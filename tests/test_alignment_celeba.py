@@ -135,6 +135,18 @@ def test_broken_tables_are_refused(faces, text):
         celeba(faces, "all")
 
 
+def test_a_picture_that_is_named_twice_is_refused(faces):
+    """It would shift the landmarks of all that come after it."""
+    for name in ("list_landmarks_align_celeba.txt", "list_attr_celeba.txt"):
+        path = faces / name
+        before = path.read_text()
+        lines = before.splitlines()
+        path.write_text("\n".join([*lines[:3], lines[2], *lines[3:]]) + "\n")
+        with pytest.raises(MissingFile, match="names a picture twice"):
+            celeba(faces, "all")
+        path.write_text(before)
+
+
 # -- CelebAMask-HQ ---------------------------------------------------------------------------------------
 
 

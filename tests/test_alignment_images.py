@@ -1,8 +1,11 @@
 """Annotated images: pictures and masks stay together, batches stream, and bad files end in one sentence."""
 
+import importlib
+import os
 import sys
 import threading
 import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -177,6 +180,17 @@ def test_crops_are_those_of_torchvision(shape):
     assert np.array_equal(np.asarray(nearest), Geometry.crop(48, 40).masks(marked[None])[0])
 
 
+def test_pictures_too_small_for_the_crop_are_where_torchvision_puts_them():
+    _let_torchvision_import()
+    crop = importlib.import_module("torchvision.transforms").CenterCrop
+    for height, width in ((3, 4), (4, 3), (9, 4), (3, 20)):
+        levels = np.random.default_rng(0).integers(1, 256, (height, width, 3), dtype=np.uint8)
+        geometry = Geometry((8, 9))
+        wanted = np.asarray(crop((8, 9))(Image.fromarray(levels)))
+        assert np.array_equal(geometry.picture(levels), wanted)
+        assert np.array_equal(geometry.masks(np.ones((1, height, width), bool))[0], wanted[:, :, 0] > 0)
+
+
 def test_rows_and_columns_are_not_swapped():
     found = box_masks([(1, 2, 4, 9)], (10, 5))[0]
     assert np.array_equal(found, rectangle(10, 5, (2, 9), (1, 4)))
@@ -212,6 +226,14 @@ def test_polygons_agree_with_counting_crossings_pixel_by_pixel(corners):
                 if (ay <= y) != (by <= y) and ax + (y - ay) / (by - ay) * (bx - ax) < x:
                     crossings += 1
             assert found[row, col] == (crossings % 2 == 1)
+
+
+def test_a_rectangle_is_the_same_as_box_and_as_polygon():
+    """Also where its sides pass through the centres of pixels."""
+    for x0, y0, x1, y1 in ((1.5, 2.5, 4.5, 3.5), (0.5, 0.5, 6.5, 5.5), (1, 2, 3, 4), (-3, -2.5, 2.5, 9)):
+        drawn = polygon_mask([x0, y0, x1, y0, x1, y1, x0, y1], (6, 7))
+        assert np.array_equal(drawn, box_masks([[x0, y0, x1, y1]], (6, 7))[0])
+        assert np.array_equal(drawn, polygon_mask([x0, y0, x0, y1, x1, y1, x1, y0], (6, 7)))
 
 
 def test_polygons_that_cannot_be_are_refused():
@@ -404,3 +426,63 @@ def test_files_without_end_and_folders_are_not_read(tmp_path):
     path.write_text("[" * (sys.getrecursionlimit() * 50))
     with pytest.raises(MissingFile, match="not JSON"):
         reading.tree(path)
+
+
+# -- pictures of other kinds -----------------------------------------------------------------------------
+
+
+def _written(folder, levels, marked, suffix="png", mask_suffix="png"):
+    for name, values, end in (("i", levels, suffix), ("m", marked, mask_suffix)):
+        (folder / name).mkdir(exist_ok=True)
+        for path in (folder / name).iterdir():
+            path.unlink()
+        Image.fromarray(values).save(folder / name / f"a.{end}")
+    return masked_folder(folder / "i", folder / "m")
+
+
+def test_sixteen_bits_are_scaled_and_not_cut_off(tmp_path):
+    levels = np.linspace(0, 65535, 96).astype(np.uint16).reshape(8, 12)
+    marked = rectangle(8, 12, (0, 3), (0, 3))
+    found = _written(tmp_path, levels, marked.astype(np.uint16) * 300).read([0])
+    assert np.allclose(found.images[0].numpy(), levels / 65535, atol=1 / 255)
+    assert np.array_equal(found.masks[0].numpy(), marked)
+    with pytest.raises(MissingFile, match="neither 8 nor 16 bits"):
+        _written(tmp_path, (levels / 65535).astype(np.float32), marked, "tif").read([0])
+
+
+def test_masks_of_fractions_are_refused_and_those_with_transparency_are_read(tmp_path):
+    levels, marked = np.zeros((8, 12, 3), np.uint8), rectangle(8, 12, (0, 3), (0, 3))
+    whole = _written(tmp_path, levels, marked.astype(np.float32), mask_suffix="tif").read([0])
+    assert np.array_equal(whole.masks[0].numpy(), marked)
+    with pytest.raises(MissingFile, match="not whole"):
+        _written(tmp_path, levels, (marked * 0.5).astype(np.float32), mask_suffix="tif").read([0])
+    opaque = np.stack([marked * 255, np.full((8, 12), 255)], 2).astype(np.uint8)  # grey and opacity
+    assert np.array_equal(_written(tmp_path, levels, opaque).read([0]).masks[0].numpy(), marked)
+
+
+def test_names_that_no_page_can_hold_are_refused(tmp_path):
+    _written(tmp_path, np.zeros((8, 12, 3), np.uint8), np.ones((8, 12), np.uint8))
+    for name in ("i", "m"):
+        (tmp_path / name / "a.png").rename(os.fsdecode(os.fsencode(tmp_path / name) + b"/\xff.png"))
+    with pytest.raises(MissingFile, match="not text in UTF-8"):
+        masked_folder(tmp_path / "i", tmp_path / "m")
+
+
+def test_two_labels_of_one_picture_are_refused(folders):
+    path = folders / "labels.csv"
+    names = sorted(path.relative_to(folders / "images") for path in (folders / "images").rglob("*.*"))
+    path.write_text("image,label\n" + "".join(f"{name},x\n" for name in [*names, names[0]]))
+    assert masked_folder(folders / "images", folders / "masks", labels=path).classes == ("x",)
+    path.write_text(path.read_text() + f"{names[0]},y\n")
+    with pytest.raises(MissingFile, match="two labels for"):
+        masked_folder(folders / "images", folders / "masks", labels=path)
+
+
+def test_images_without_any_object_are_reshaped_all_the_same():
+    class Nothing(Numbered):
+        def read(self, indices):
+            found = super().read(indices)
+            none = torch.zeros(len(found), 0, *found.images.shape[2:], dtype=torch.bool)
+            return replace(found, instances=none, kinds=torch.zeros(len(found), 0, dtype=torch.long))
+
+    assert shaped(Nothing(), Geometry.crop(8)).read([0, 1]).instances.shape == (2, 0, 8, 8)

@@ -463,3 +463,46 @@ def test_expected_iou_is_a_mean_over_all_choices(total):
         ways = [math.comb(size, both) * math.comb(total - size, own - both) for both in range(own + 1)]
         wanted = sum(way * both / (own + size - both) for both, way in enumerate(ways)) / sum(ways)
         assert value == pytest.approx(wanted, abs=1e-12)
+
+
+@pytest.mark.parametrize(("height", "width"), [(13, 12), (1, 13), (28, 28), (49, 6), (224, 7)])
+def test_the_centre_map_favours_no_side(height, width):
+    bump = chance.centre_bump(height, width, torch.device("cpu"))
+    assert torch.equal(bump, bump.flip(0))
+    assert torch.equal(bump, bump.flip(1))
+    assert int((bump == bump.max()).sum()) == (2 - height % 2) * (2 - width % 2)
+
+
+@pytest.mark.parametrize("tolerance", [0, 1, 1.2, 1.5, 2, 2.5])
+def test_all_scores_at_once_take_the_tolerance_of_the_game(tolerance):
+    generator = torch.Generator().manual_seed(0)
+    maps, masks = (
+        torch.rand(200, 9, 9, generator=generator),
+        torch.rand(200, 9, 9, generator=generator) < 0.05,
+    )
+    found = judge(maps, masks, Judging(tolerance=tolerance))
+    alone = pointing.pointing(maps, masks, tolerance=tolerance)
+    assert torch.equal(found.scores["pointing-game"].nan_to_num(9), alone.nan_to_num(9))
+    constant = pointing.pointing(torch.zeros(200, 9, 9), masks, tolerance=tolerance)
+    assert torch.allclose(found.random["pointing-game"], constant, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_map_far_from_zero_shows_what_it_shows_near_zero(dtype):
+    """All numbers are exact, so that only the sums of squares could lose digits."""
+    generator = torch.Generator().manual_seed(0)
+    maps = torch.randint(0, 64, (20, 32, 32), generator=generator).to(dtype) / 64
+    assert torch.equal(binarise(maps + 65536, "std:1"), binarise(maps, "std:1"))
+    assert torch.equal(binarise(maps - 65536, "std:0.5"), binarise(maps, "std:0.5"))
+
+
+def test_own_ranges_are_taken_as_they_are():
+    """Scores are rounded to two decimals; the ends of ranges are not."""
+    own = cases8.Ranges((0.0, 0.05), (0.125, 1.0))
+    assert "Human Aligned" not in case_of(0.12, 0.5, 0.5, 1.0, own)
+    assert "Human Aligned" in case_of(0.13, 0.5, 0.5, 1.0, own)
+    for score in range(101):  # what two decimals mean is met exactly
+        ends = cases8.Ranges((0.0, 0.0), (score / 100, score / 100))
+        assert "Human Aligned" in case_of(
+            float(f"0.{score:02d}") if score < 100 else 1.0, 0.5, 0.5, 1.0, ends
+        )

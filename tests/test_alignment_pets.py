@@ -89,6 +89,17 @@ def test_the_official_layout(official):
     assert pets(official, label="imagenet").read([0, 1]).labels.tolist() == [254, 283]
 
 
+def test_a_fingerprint_follows_lists_and_boxes(official):
+    """A head's box may move, or a list be mended, without any file changing its size."""
+    before = [pets(official, part=part, label="species").fingerprint() for part in ("animal", "head")]
+    box = official / "annotations/xmls/pug_1.xml"
+    box.write_text(box.read_text().replace("<xmin>3", "<xmin>4"))
+    assert pets(official, part="head", label="species").fingerprint() != before[1]
+    listed = official / "annotations/list.txt"
+    listed.write_text(listed.read_text().replace("Bengal_2 1 1", "Bengal_2 1 2"))
+    assert pets(official, label="species").fingerprint() != before[0]
+
+
 def test_what_is_missing_is_said(own, official, tmp_path):
     with pytest.raises(MissingFile, match=r"Oxford-IIIT Pet needs .*robots\.ox\.ac\.uk/~vgg/data/pets"):
         pets(tmp_path / "nowhere")

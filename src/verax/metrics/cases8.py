@@ -167,13 +167,14 @@ def members(
         ranges: see `Ranges`.
     """
     chosen = Ranges.of(ranges)
-    whole = {name: (scores[name].double() * 100).round() for name in COLUMNS}
+    # a hundredth of a whole number is the number that two decimals mean
+    short = {name: (scores[name].double() * 100).round() / 100 for name in COLUMNS}
     known = right.double()
     result = {}
     for name, case in CASES.items():
         inside = known == float(case.right)
         for score in COLUMNS:
             low, high = chosen.bounds(name).get(score, ANY)
-            inside = inside & (whole[score] >= round(100 * low)) & (whole[score] <= round(100 * high))
+            inside = inside & (short[score] >= low) & (short[score] <= high)
         result[name] = inside
     return {name: inside.to(torch.bool) for name, inside in result.items()}

@@ -63,9 +63,9 @@ def _log_factorials(most: int, device: torch.device) -> Tensor:
 
 def centre_bump(height: int, width: int, device: torch.device) -> Tensor:
     """A round bump in the middle of a picture: ``(H, W)`` float64, the largest values in the middle."""
-    rows, cols = ((torch.arange(s, dtype=torch.float64) + 0.5) / s - 0.5 for s in (height, width))
-    # of the squared distances, so that places equally far from the middle are equal to the last bit
-    away = rows[:, None].abs().square() + cols.abs().square()
+    # from whole numbers, so that places equally far from the middle are so to the last bit
+    rows, cols = (torch.arange(1 - s, s, 2, dtype=torch.float64) / (2 * s) for s in (height, width))
+    away = rows[:, None].square() + cols.square()
     return torch.exp(-0.5 * away / _WIDTH**2).to(device)
 
 

@@ -253,6 +253,25 @@ def _folded(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
+def _places(classes: Sequence[str], outputs: Sequence[Sequence[str]]) -> list[int]:
+    """The output with each name, the closest spelling first; -1 where none has it, or several have.
+
+    ImageNet has two cranes, and Cardigan is a dog, while a cardigan is worn.
+    """
+    levels: list[dict[str, set[int]]] = [{}, {}, {}, {}]
+    for number, words in enumerate(outputs):
+        for whole in words:
+            for place, word in ((0, whole), *((1, part) for part in whole.split(", "))):
+                levels[place].setdefault(word, set()).add(number)
+                levels[2 + place].setdefault(_folded(word), set()).add(number)
+    found = []
+    for name in classes:
+        asked = (name, name, _folded(name), _folded(name))
+        hits = [table[word] for table, word in zip(levels, asked, strict=True) if word in table]
+        found.append(next(iter(hits[0])) if hits and len(hits[0]) == 1 else -1)
+    return found
+
+
 def numbering(
     classes: Sequence[str] | None, outputs: Sequence[Sequence[str]] | None, count: int
 ) -> tuple[list[int] | None, str]:
@@ -269,15 +288,11 @@ def numbering(
     if classes is None:
         return None, ""
     if outputs is not None:
-        places: dict[str, int] = {}
-        for number, words in enumerate(outputs):
-            for word in (part for whole in words for part in (whole, *whole.split(", "))):
-                places.setdefault(_folded(word), number)
-        found = [places.get(_folded(name), -1) for name in classes]
+        found = _places(classes, outputs)
         missing = [name for name, number in zip(classes, found, strict=True) if number < 0]
         if len(missing) < len(classes):
-            few = f"{len(missing)} of {len(classes)} classes are no outputs of the network, such as {{!r}}."
-            return found, few.format(missing[0]) if missing else ""
+            few = f"{len(missing)} of {len(classes)} classes are not one output of the network, such as"
+            return found, f"{few} {missing[0]!r}." if missing else ""
     if len(classes) == max(count, 2):
         return None, ""
     return [-1] * len(classes), (

@@ -85,7 +85,7 @@ class Alignment:
 
         Args:
             average: over "images", or first within the "classes" of the labels and then over these, as the
-                pointing game does.
+                pointing game does; images whose label is not known are left out then.
             by: a table for each value of a column of `scores`, such as label or right, or for each "case".
             replicates: bootstrap draws.
         """
@@ -110,6 +110,9 @@ class Alignment:
 
     def _table(self, rows: pd.DataFrame, average: str, replicates: int) -> pd.DataFrame:
         columns = [f"{name}{end}" for name in self.metrics for end in ("", RANDOM, CENTRE)]
+        left = len(rows)
+        if average == "classes":  # not to know the class is none
+            rows = rows[rows["label"] >= 0]
         values = rows[[*columns, "area"]].to_numpy(np.float64)
         groups = rows["label"].to_numpy() if average == "classes" else np.zeros(len(rows), np.int64)
         point, draws = _means(values, groups, replicates)
@@ -137,7 +140,7 @@ class Alignment:
                     "lift_high": float(lift_high),
                     "skill": skill if np.isfinite(skill) else np.nan,
                     "images": known,
-                    "left_out": len(rows) - known,
+                    "left_out": left - known,
                     "flat": int(rows["flat"].sum()),
                 }
             )

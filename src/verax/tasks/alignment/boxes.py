@@ -85,6 +85,16 @@ def voc_boxes(path: Path, origin: int) -> Boxes:
     return Boxes(tuple(found), (height, width) if height > 0 and width > 0 else None)
 
 
+def same_proportions(drawn: tuple[int, ...], shape: tuple[int, int], path: Path) -> None:
+    """Refuse an annotation that was drawn on another picture, or on this one after it was turned."""
+    height, width = drawn
+    if abs(height * shape[1] - width * shape[0]) > 0.01 * height * shape[1] + max(shape):
+        raise MissingFile(
+            f"What was marked for {str(path)!r} is {height} x {width}, "
+            f"but its picture {shape[0]} x {shape[1]}."
+        )
+
+
 def raw_boxes(
     picture: Path, found: Boxes, classes: Sequence[str], name: str, label: int | None = None
 ) -> Raw:
@@ -95,6 +105,7 @@ def raw_boxes(
     levels = reading.picture(picture)
     height, width = levels.shape[:2]
     tall, wide = found.size or (height, width)
+    same_proportions((tall, wide), (height, width), picture)
     scale = np.array([width / wide, height / tall] * 2)
     corners = np.array([box.corners for box in found.objects]).reshape(-1, 4) * scale
     masks = box_masks(corners.tolist(), (height, width))

@@ -50,6 +50,8 @@ def attributes(path: Path) -> pd.DataFrame:
     for name, _ in pairs:
         if not name.removesuffix(".jpg").removesuffix(".png").isdigit():
             raise MissingFile(f"The file {str(path)!r} speaks of {name[:100]!r}, not of 000001.jpg.")
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise MissingFile(f"The file {str(path)!r} names a picture twice.")
     return pd.DataFrame(numbers, index=[name for name, _ in pairs], columns=names)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ SOURCE = reading.Source(
     "https://cocodataset.org/#download",
 )
 KINDS = ("segmentation", "boxes")
+_SIDES = ("height", "width")
 _MOST = 1000  # objects in one picture
 _POLYGONS = 1000  # of one object
 
@@ -39,6 +41,10 @@ def _entries(found: object, name: str, fields: tuple[str, ...], path: Path) -> l
                 raise MissingFile(
                     f"Entry {number} of {name!r} in {str(path)!r} has {field!r} that is no number."
                 )
+    for field in {"images": ("id", "file_name"), "categories": ("id",)}.get(name, ()):
+        (twice, times), *_ = Counter(str(entry[field]) for entry in table).most_common(1) or [("", 0)]
+        if times > 1:
+            raise MissingFile(f"Two entries of {name!r} in {str(path)!r} have the {field} {twice[:100]!r}.")
     return table
 
 
@@ -102,11 +108,10 @@ def coco(
         raise InvalidParameter(f"Masks of COCO are made of {' or '.join(KINDS)}{suggestion(kind, KINDS)}")
     path, folder = SOURCE.file(Path(file).expanduser()), SOURCE.folder(Path(images).expanduser())
     found = reading.tree(path)
-    pictures = {
-        entry["id"]: entry["file_name"] for entry in _entries(found, "images", ("id", "file_name"), path)
-    }
+    pictures = {entry["id"]: entry for entry in _entries(found, "images", ("id", "file_name"), path)}
     categories = sorted(
-        (c["id"], str(c["name"])) for c in _entries(found, "categories", ("id", "name"), path)
+        (c["id"], reading.sayable(str(c["name"]), path))
+        for c in _entries(found, "categories", ("id", "name"), path)
     )
     place = {identity: number for number, (identity, _) in enumerate(categories)}
     notes: dict[int, list[dict[str, Any]]] = {}
@@ -120,7 +125,8 @@ def coco(
     chosen = sorted(notes)
     if not chosen:
         raise MissingFile(f"The file {str(path)!r} has no annotated object.")
-    files = [reading.inside(folder, pictures[identity], path) for identity in chosen]
+    names = [reading.sayable(str(pictures[identity]["file_name"]), path) for identity in chosen]
+    files = [reading.inside(folder, pictures[identity]["file_name"], path) for identity in chosen]
     for picture in files:
         if not picture.is_file():
             raise SOURCE.missing(picture)
@@ -128,6 +134,12 @@ def coco(
     def raw(index: int) -> Raw:
         levels = reading.picture(files[index])
         shape, objects = (levels.shape[0], levels.shape[1]), notes[chosen[index]]
+        drawn = tuple(pictures[chosen[index]].get(side) or of for side, of in zip(_SIDES, shape, strict=True))
+        if drawn != shape:
+            raise MissingFile(
+                f"The picture {str(files[index])!r} has {shape[0]} x {shape[1]} pixels, but what is marked "
+                f"in {str(path)!r} was drawn on {str(drawn[0])[:20]} x {str(drawn[1])[:20]}."
+            )
         if len(objects) > _MOST:
             raise MissingFile(
                 f"The picture {str(files[index])!r} has {len(objects)} objects, more than are read."
@@ -135,9 +147,7 @@ def coco(
         masks = np.stack([object_mask(note, shape, kind, path) for note in objects])
         kinds = tuple(place[note["category_id"]] for note in objects)
         label = kinds[0] if len(set(kinds)) == 1 else NO_LABEL
-        return Raw(
-            levels, {"object": np.logical_or.reduce(masks)}, label, str(pictures[chosen[index]]), masks, kinds
-        )
+        return Raw(levels, {"object": np.logical_or.reduce(masks)}, label, names[index], masks, kinds)
 
     def evidence() -> str:
         return f"{reading.digest(files, [path])}:{kind}:{crowds}"

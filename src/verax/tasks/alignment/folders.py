@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from verax.errors import InvalidParameter, MissingFile, suggestion
 from verax.tasks.alignment import reading
-from verax.tasks.alignment.boxes import Box, Boxes, checked_box, raw_boxes
+from verax.tasks.alignment.boxes import Box, Boxes, checked_box, raw_boxes, same_proportions
 from verax.tasks.alignment.geometry import Geometry
 from verax.tasks.alignment.images import NO_LABEL, Raw, Stored
 
@@ -28,11 +28,7 @@ def fitted(mask: NDArray[np.bool_], shape: tuple[int, int], path: Path) -> NDArr
     """A mask at the size of its picture; other proportions mean that the two do not belong together."""
     if mask.shape == shape:
         return mask
-    height, width = mask.shape
-    if abs(height * shape[1] - width * shape[0]) > 0.01 * height * shape[1] + max(shape):
-        raise MissingFile(
-            f"The mask {str(path)!r} is {height} x {width}, but its picture {shape[0]} x {shape[1]}."
-        )
+    same_proportions(mask.shape, shape, path)
     large: NDArray[np.bool_] = Geometry.stretch(*shape).masks(mask[None])[0]
     return large
 
@@ -45,11 +41,13 @@ def _labels(names: list[str], file: str | Path | None) -> tuple[list[int], tuple
             return [NO_LABEL] * len(names), None
     else:
         path = Path(file).expanduser()
-        table = {}
+        table: dict[str, str] = {}
         for row in reading.rows(path):
             if not {"image", "label"} <= set(row):
                 raise MissingFile(f"The file {str(path)!r} needs the columns image and label.")
-            table[Path(row["image"]).with_suffix("").as_posix()] = row["label"]
+            name = Path(row["image"]).with_suffix("").as_posix()
+            if table.setdefault(name, row["label"]) != row["label"]:
+                raise MissingFile(f"The file {str(path)!r} has two labels for {name!r}.")
         absent = [name for name in names if name not in table]
         if absent:
             raise MissingFile(
@@ -123,16 +121,18 @@ def boxed_folder(images: str | Path, file: str | Path, *, geometry: Geometry | N
     folder, path = _folder(images, "images"), Path(file).expanduser()
     found: dict[str, list[Box]] = {}
     rows = reading.rows(path)
-    columns = set(rows[0]) if rows else set()
+    if not rows:
+        raise MissingFile(f"The file {str(path)!r} has no box.")
     for column in ("image", *_CORNERS):
-        if column not in columns:
-            have = suggestion(column, columns) if rows else ""
-            raise MissingFile(f"The file {str(path)!r} has no column {column!r}{have}")
+        if column not in rows[0]:
+            raise MissingFile(f"The file {str(path)!r} has no column {column!r}{suggestion(column, rows[0])}")
     for row in rows:
         box = checked_box(row.get("label", ""), [row[end] for end in _CORNERS], path)
-        found.setdefault(row["image"], []).append(box)
+        # one picture may be written as a.png and ./a.png
+        name = reading.inside(folder, row["image"], path).relative_to(folder).as_posix()
+        found.setdefault(name, []).append(box)
     names = sorted(found)
-    files = [reading.inside(folder, name, path) for name in names]
+    files = [folder / name for name in names]
     for picture in files:
         if not picture.is_file():
             raise MissingFile(f"There is no image {str(picture)!r}, which {str(path)!r} has boxes for.")

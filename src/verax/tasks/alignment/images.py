@@ -293,7 +293,7 @@ class Reshaped:
         several = [] if found.instances is None else list(found.instances.unbind(1))
         images, masks = self.geometry.tensors(found.images, torch.stack([*single, *several]))
         parts = dict(zip(found.parts, masks[1:], strict=False))
-        instances = masks[len(single) :].transpose(0, 1) if several else found.instances
+        instances = None if found.instances is None else masks[len(single) :].transpose(0, 1)
         return replace(found, images=images, masks=masks[0], parts=parts, instances=instances)
 
     def fingerprint(self) -> Mapping[str, Any]:

@@ -71,6 +71,15 @@ def inside(folder: Path, name: object, where: Path) -> Path:
     return folder / path
 
 
+def sayable(name: str, where: Path) -> str:
+    """A name that can be written into tables and pages, from the file or folder `where`."""
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise MissingFile(f"The name {ascii(name)[:200]} in {str(where)!r} is not text in UTF-8.") from error
+    return name
+
+
 def data(path: Path, limit: int = _TEXT) -> bytes:
     """The bytes of a file that has no more than `limit` of them."""
     try:
@@ -147,7 +156,7 @@ def xml(path: Path) -> Element:
     try:
         parser.Parse(data(path, _XML), True)
         return builder.close()
-    except (expat.ExpatError, AssertionError, ValueError) as error:
+    except (expat.ExpatError, AssertionError, ValueError, LookupError) as error:  # of an unknown encoding
         raise MissingFile(f"The file {str(path)!r} is not XML.") from error
 
 
@@ -163,8 +172,10 @@ def _decoded(path: Path, mode: str | None) -> NDArray[Any]:
     """The pixels of a picture; in its own numbers when `mode` is None."""
     try:
         with _opened(path) as image:
-            if mode is None:
-                mode = None if image.mode in ("L", "P", "1", "I", "I;16") else "RGB"
+            # more than 8 bits would be cut off at 255
+            deep = image.mode.startswith(("I", "F"))
+            if mode is None or deep:
+                mode = None if deep or image.mode in ("L", "P", "1") else "RGB"
             return np.asarray(image if mode is None else image.convert(mode))
     except FileNotFoundError as error:
         raise MissingFile(f"There is no picture {str(path)!r}.") from error
@@ -176,14 +187,21 @@ def _decoded(path: Path, mode: str | None) -> NDArray[Any]:
 
 def picture(path: Path) -> NDArray[np.uint8]:
     """``(H, W, 3)`` levels of a picture."""
-    levels: NDArray[np.uint8] = _decoded(path, "RGB")
-    return levels
+    levels = _decoded(path, "RGB")
+    if levels.dtype == np.uint8:
+        return levels
+    if levels.dtype != np.uint16:
+        raise MissingFile(f"The picture {str(path)!r} has levels of neither 8 nor 16 bits.")
+    return np.repeat((levels >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
 
 
 def numbers(path: Path) -> NDArray[np.int64]:
     """``(H, W)``: the numbers stored in a mask: levels, palette places, or the strongest of three colours."""
-    found = _decoded(path, None).astype(np.int64)
-    return found.max(2) if found.ndim == 3 else found
+    found = _decoded(path, None)
+    if found.dtype.kind == "f" and not (found == np.rint(found)).all():  # false for NaN too
+        raise MissingFile(f"The mask {str(path)!r} holds numbers that are not whole.")
+    whole = found.astype(np.int64)
+    return whole.max(2) if whole.ndim == 3 else whole
 
 
 def pictures(folder: Path) -> dict[str, Path]:
@@ -192,7 +210,7 @@ def pictures(folder: Path) -> dict[str, Path]:
     names = {path.relative_to(folder).with_suffix("").as_posix(): path for path in found}
     if len(names) != len(found):
         raise MissingFile(f"The folder {str(folder)!r} holds two pictures with the same name.")
-    return dict(sorted(names.items()))
+    return {sayable(name, folder): names[name] for name in sorted(names)}
 
 
 def digest(paths: Iterable[Path], texts: Iterable[Path] = ()) -> str:
