@@ -252,6 +252,10 @@ def test_one_permutation_is_one_of_many():
     assert found.std() > 0.03
     same = mnist.over_permutations(_by_colour(np.full((10, 10), 0.4)), "pointing-game", "box")
     assert np.allclose(same, 0.4)
+    uneven = _by_colour(np.tile(np.arange(10.0)[:, None], 10) / 10)  # a digit decides, whatever its colour
+    uneven.rows = pd.concat([uneven.rows, *[uneven.rows[uneven.rows["label"] == 9]] * 3], ignore_index=True)
+    every = mnist.over_permutations(uneven, "pointing-game", "box")
+    assert np.allclose(every, uneven.where(part="box")["pointing-game"].mean())
     few = _by_colour(values)
     few.rows = few.rows[few.rows["colour"] < 9]
     with pytest.raises(NotTestable, match="every colour"):
