@@ -3,6 +3,7 @@
 import importlib
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -122,6 +123,21 @@ def test_a_network_that_sees_the_box_alone_is_aligned_with_the_box(digits):
     assert means.loc["box", "pointing-game/random"] == pytest.approx(25 / 784)
     assert len(pictures) == 2
     assert pictures[0].scores("box") == (1.0, True)
+
+
+def test_where_no_label_is_known_there_is_no_accuracy(digits):
+    class Unknown:
+        name, classes = "unknown", digits.classes
+
+        def __len__(self):
+            return 6
+
+        def read(self, indices):
+            found = digits.read(indices)
+            return replace(found, labels=torch.where(torch.arange(len(found)) < 2, -1, found.labels))
+
+    table, _ = measure(Corner(), Unknown(), ["gradient"], ["box"], {"network": "n", "seed": 0}, device="cpu")
+    assert table["accuracy"].isna().tolist() == [True, True, False, False, False, False]
 
 
 def test_class_activation_maps_are_not_rectified_and_a_threshold_of_half_is_taken(digits):
