@@ -1,5 +1,6 @@
 """`verax.align`: streaming, resuming, targets, preprocessing, tables, the page and the command."""
 
+import base64
 import json
 import os
 import re
@@ -31,6 +32,7 @@ from verax.errors import (
 from verax.metrics.alignment import SCORES
 from verax.networks import zoo
 from verax.reports import alignment as page
+from verax.studies import thumbnails
 from verax.tasks.alignment import Annotated, Geometry
 from verax.tasks.alignment.bias import counts
 from verax.tasks.alignment.faces import Faces
@@ -799,3 +801,46 @@ def test_one_output_says_yes_above_zero(bias, said):
     found = verax.align(Faint(bias), Squares(4), method="gradient", pictures=0).scores
     assert found["prediction"].tolist() == [said] * 4
     assert found["confidence"].tolist() == pytest.approx([1 / (1 + np.exp(-0.3))] * 4, abs=1e-3)
+
+
+class Sides(nn.Module):
+    """Feature maps of what is bright in each half; one output, or both answers, about the left one."""
+
+    def __init__(self, answers):
+        super().__init__()
+        self.answers = answers
+        self.look, self.parts = nn.Conv2d(3, 2, 1, bias=False), nn.Identity()
+        left = (torch.arange(16) < 8).float()
+        self.register_buffer("sides", torch.stack([left, 1 - left])[:, None])
+        nn.init.constant_(self.look.weight, 1 / 3)
+
+    def forward(self, x):
+        bright = self.parts(self.look(x - 0.5) * self.sides).mean((2, 3))
+        left = (bright[:, 0] - bright[:, 1])[:, None]
+        return left if self.answers == 1 else torch.cat([-left, left], 1)
+
+
+@pytest.mark.parametrize("target", ["predicted", "label"])
+def test_no_is_explained_by_what_speaks_against_yes(target):
+    """Class activation maps keep what speaks for a class, so that it matters which one is meant."""
+    one, two = (
+        verax.align(Sides(answers), Squares(8), layer="parts", target=target, pictures=0).scores
+        for answers in (1, 2)
+    )
+    assert set(one["prediction"]) == {0, 1}
+    assert not two["flat"].any()
+    for score in ("iou", "pointing-game", "energy"):
+        assert one[score].equals(two[score])
+    model = Sides(1)
+    verax.align(model, Squares(4), layer="parts", pictures=0)
+    assert model(torch.rand(2, 3, 16, 16)).shape == (2, 1)  # the network is as it was
+
+
+def test_small_regions_take_the_pixel_in_the_middle_of_what_they_stand_for():
+    side = 3 * thumbnails.REGION
+    marked = torch.zeros(1, side, side, dtype=torch.bool)
+    marked[:, 1::3, 1::3] = True
+    entry = thumbnails.thumbnails([0], torch.zeros(1, 3, side, side), marked, ~marked)[0]
+    assert entry["size"] == [thumbnails.REGION] * 2
+    assert set(base64.b64decode(entry["marked"])) == {255}
+    assert set(base64.b64decode(entry["shown"])) == {0}

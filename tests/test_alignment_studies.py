@@ -4,6 +4,7 @@ import importlib
 import io
 import json
 import pickle
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -126,6 +127,21 @@ def test_a_network_that_sees_the_box_alone_is_aligned_with_the_box(digits):
     assert means.loc["box", "pointing-game/random"] == pytest.approx(25 / 784)
     assert len(pictures) == 2
     assert pictures[0].scores("box") == (1.0, True)
+
+
+def test_where_no_label_is_known_there_is_no_accuracy(digits):
+    class Unknown:
+        name, classes = "unknown", digits.classes
+
+        def __len__(self):
+            return 6
+
+        def read(self, indices):
+            found = digits.read(indices)
+            return replace(found, labels=torch.where(torch.arange(len(found)) < 2, -1, found.labels))
+
+    table, _ = measure(Corner(), Unknown(), ["gradient"], ["box"], {"network": "n", "seed": 0}, device="cpu")
+    assert table["accuracy"].isna().tolist() == [True, True, False, False, False, False]
 
 
 def test_class_activation_maps_are_not_rectified_and_a_threshold_of_half_is_taken(digits):
@@ -256,6 +272,10 @@ def test_one_permutation_is_one_of_many():
     assert found.std() > 0.03
     same = mnist.over_permutations(_by_colour(np.full((10, 10), 0.4)), "pointing-game", "box")
     assert np.allclose(same, 0.4)
+    uneven = _by_colour(np.tile(np.arange(10.0)[:, None], 10) / 10)  # a digit decides, whatever its colour
+    uneven.rows = pd.concat([uneven.rows, *[uneven.rows[uneven.rows["label"] == 9]] * 3], ignore_index=True)
+    every = mnist.over_permutations(uneven, "pointing-game", "box")
+    assert np.allclose(every, uneven.where(part="box")["pointing-game"].mean())
     few = _by_colour(values)
     few.rows = few.rows[few.rows["colour"] < 9]
     with pytest.raises(NotTestable, match="every colour"):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from verax.errors import InvalidInput
 from verax.methods.base import Method
@@ -26,6 +27,16 @@ from verax.studies.alignments import CENTRE, RANDOM
 from verax.studies.units import code_digest, content_hash
 from verax.tasks.alignment import Annotated, AnnotatedImages
 from verax.version import __version__
+
+
+@contextmanager
+def _both_answers(model: nn.Module) -> Iterator[None]:
+    """Give a network with one output two: what speaks for no is what speaks against yes."""
+    hook = model.register_forward_hook(lambda _module, _inputs, output: torch.cat([-output, output], 1))
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,15 +74,16 @@ class Question:
                     f"The label of {unknown!r} is not known, so target='label' cannot be explained."
                 )
             asked = labels
-        raw = explain(
-            self.subject.model,
-            x,
-            torch.zeros_like(asked) if scores.shape[1] == 1 else asked,
-            self.method,
-            batch_size=len(x),
-            seed=self.seed,
-            settings=self.settings,
-        )
+        with _both_answers(self.subject.model) if scores.shape[1] == 1 else nullcontext():
+            raw = explain(
+                self.subject.model,
+                x,
+                asked,
+                self.method,
+                batch_size=len(x),
+                seed=self.seed,
+                settings=self.settings,
+            )
         return collapse(raw, self.channels), self.masks(there, asked), labels, predicted, sure
 
     def masks(self, batch: Annotated, asked: Tensor) -> Tensor:
