@@ -29,6 +29,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/climate.py
 	$(BIN)/python benchmarks/correctness.py
 	$(BIN)/python benchmarks/alignment.py
+	$(BIN)/python benchmarks/scale.py
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict

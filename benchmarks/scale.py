@@ -20,6 +20,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
 import verax
@@ -28,6 +31,8 @@ from verax.studies import spec as specs
 from verax.studies import upkeep
 from verax.studies.driving import Driver, Stores
 from verax.studies.entries import Result, pack
+from verax.studies.gathering import ROWS as ROWS_A_GROUP
+from verax.studies.gathering import SCHEMA
 from verax.studies.plan import Plan
 from verax.studies.store import Store
 from verax.studies.work import Brief, Job, Outcome
@@ -88,6 +93,11 @@ def phase(name: str, units: int, folder: Path) -> None:
         work = driver(large(units, folder), folder)
         work.drive()
         count = work.tally.reused
+    elif name == "rows of a leaderboard":
+        run = verax.Run(folder / "big")
+        board = run.leaderboard(metric="iou")
+        count = pq.ParquetFile(folder / "big" / "scores.parquet").metadata.num_rows
+        assert len(board) == 4
     else:
         count = sum(problem is None for problem in upkeep.verify(Store(folder)))
     took = time.perf_counter() - start
@@ -112,6 +122,48 @@ def look_ups(folder: Path) -> None:
             _ = key in store
         took = 1e6 * (time.perf_counter() - start) / len(keys)
         print(f"a look-up in the {name} store: {took:.1f} us", flush=True)
+
+
+ROWS = 50_000_000
+METRICS = ("focus-share", "iou", "rank-accuracy", "pointing-game", "avoid-share")
+
+
+def table(folder: Path, count: int) -> None:
+    """A run with so many score rows, written row group by row group."""
+    run = verax.run(
+        STUDY, methods=["gradient"], samples=1, store=folder / "s", out=folder / "big", quiet=True
+    )
+    methods = ["gradient", "input", "random", "oracle"]
+    groups, size = range(1, 13), ROWS_A_GROUP
+    samples = count // (len(METRICS) * len(methods) * len(groups) * len(STUDY["tasks"]))
+    number, draw = np.arange(samples), np.random.default_rng(0)
+    with pq.ParquetWriter(run.folder / "scores.parquet", SCHEMA, compression="zstd") as writer:
+        waiting, rows = [], 0
+        for task in STUDY["tasks"]:
+            for method in methods:
+                for metric in METRICS:
+                    for group in groups:
+                        words = {"task": task, "network": "cnn4", "method": method, "protocol": "sound"}
+                        same = {
+                            name: pa.array([word] * samples).dictionary_encode()
+                            for name, word in words.items()
+                        }
+                        columns = {
+                            **same,
+                            "metric": pa.array([metric] * samples).dictionary_encode(),
+                            "seed": pa.array(np.zeros(samples, dtype=np.int64)),
+                            "group": pa.array(np.full(samples, group)),
+                            "sample": pa.array(number + group * 10**9),
+                            "value": pa.array(draw.random(samples)),
+                            "degenerate": pa.array(np.zeros(samples, dtype=bool)),
+                        }
+                        waiting.append(pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA))
+                        rows += samples
+                        if rows >= size:
+                            writer.write_table(pa.concat_tables(waiting))
+                            waiting, rows = [], 0
+        if waiting:
+            writer.write_table(pa.concat_tables(waiting))
 
 
 STUDY = {
@@ -169,6 +221,9 @@ def main() -> None:
             line = [sys.executable, __file__, "--phase", name, "--units", str(units), "--folder", str(where)]
             subprocess.run(line, check=True)
         look_ups(folder / "large")
+        table(folder, ROWS)
+        line = [sys.executable, __file__, "--phase", "rows of a leaderboard", "--folder", str(folder)]
+        subprocess.run(line, check=True)
         speed_up(folder)
     finally:
         if not chosen.folder:

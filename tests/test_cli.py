@@ -48,6 +48,28 @@ def test_run_prints_a_leaderboard_and_the_report(verax, tmp_path):
     assert out.startswith("Report: ")
 
 
+def test_plans_say_what_is_left_and_how_long_it_takes(verax):
+    code, out, _ = verax("plan", "smerf-quick", "--methods", "gradient", "--samples", "1", "--json")
+    assert code == 0
+    plan = json.loads(out)
+    rows = {row["unit"]: row for row in plan["rows"]}
+    assert plan["units"] == sum(row["units"] for row in rows.values())
+    assert not any(row["done"] or row["measured"] for row in rows.values())
+    assert verax(*SMALL, "--quiet", "--out", "here")[0] == 0
+    code, out, _ = verax("plan", "smerf-quick", "--methods", "gradient", "--samples", "1", "--json")
+    after = {row["unit"]: row for row in json.loads(out)["rows"]}
+    # one of the seven networks is done, and says how long the others take
+    assert (after["gradient"]["done"], after["gradient"]["units"]) == (1, 7)
+    assert after["gradient"]["measured"]
+    code, out, _ = verax(*SMALL, "--dry-run")
+    assert code == 0
+    assert "Left to do: about 0 s" in out
+    code, out, _ = verax("plan", "sst-quick")
+    assert code == 0
+    assert "training" in out
+    assert "guess" in out
+
+
 @pytest.mark.parametrize("what", ["tasks", "networks", "methods", "metrics", "studies"])
 def test_lists(verax, what):
     code, out, _ = verax("list", what, "--json")

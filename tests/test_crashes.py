@@ -66,6 +66,14 @@ def children(pid):
     return found
 
 
+def running(pid):
+    """Whether a process is there and not only its name."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def keys_in(store):
     return {entry.key for entry in upkeep.listing(Store(store)) if entry.kind != "failure"}
 
@@ -115,20 +123,20 @@ class Crashes:
             time.sleep(0.002)
         if not process.is_alive():
             return
-        chosen = process.pid
-        if victim == "worker":
-            try:
-                workers = children(process.pid)
-            except FileNotFoundError:
-                return
-            if not workers:
-                return
-            chosen = self.random.choice(workers)
         try:
+            workers = children(process.pid)
+            if victim == "worker" and not workers:
+                return
+            chosen = self.random.choice(workers) if victim == "worker" else process.pid
             os.kill(chosen, signal.SIGKILL)
-        except ProcessLookupError:
+        except (FileNotFoundError, ProcessLookupError):
             return
         self.kills += 1
+        if victim == "main":  # workers notice that they are alone
+            until = time.monotonic() + 60
+            while any(running(pid) for pid in workers) and time.monotonic() < until:
+                time.sleep(0.05)
+            assert not any(running(pid) for pid in workers)
 
 
 def test_killed_inline(tmp_path):
@@ -141,8 +149,6 @@ def test_killed_with_its_workers(tmp_path):
     crashes.go(1)
     crashes.kills = 0
     crashes.go(1, "worker")
-    (left,) = {len(children(os.getpid()))}
-    assert left <= 1  # the resource tracker of multiprocessing at most
 
 
 @pytest.mark.slow

@@ -1,7 +1,10 @@
 """Executors: the same scores from everyone, and what happens to workers that die or hang."""
 
+import itertools
 import pickle
+import time
 
+import pandas as pd
 import pytest
 import torch
 
@@ -83,3 +86,47 @@ def test_what_only_this_process_knows_stays_here(own_store):
 def test_every_executor_can_be_made():
     for name in EXECUTORS:
         assert EXECUTORS.get(name)(torch.device("cpu"), 1).workers == 1
+
+
+def test_leaderboards_are_read_as_a_stream_and_are_the_same():
+    run = verax.run({**SMALL, "protocols": ["sound", "published"]}, quiet=True)
+    streamed = verax.Run(run.folder)
+    boards = [streamed.leaderboard(), streamed.leaderboard("published", "piou"), streamed.buckets()]
+    assert "scores" not in streamed.__dict__  # nothing but what was asked for was read
+    held = verax.Run(run.folder)
+    assert len(held.scores) == len(run.scores)
+    for one, two in zip(
+        boards, (held.leaderboard(), held.leaderboard("published", "piou"), held.buckets()), strict=True
+    ):
+        pd.testing.assert_frame_equal(one, two)
+    (tier,) = set(streamed.tiers.values())
+    assert len(streamed.of_tier(tier).rows("sound", "iou")) == len(held.of_tier(tier).rows("sound", "iou"))
+    with pytest.raises(UnknownName, match="belongs to the protocol 'published'"):
+        verax.Run(run.folder).leaderboard(metric="piou")
+
+
+def test_a_million_units_are_compiled_one_by_one(own_store):
+    methods = [{"name": "integrated-gradients", "steps": 2 + k} for k in range(196)]
+    study = specs.study({**SMALL, "methods": methods, "samples": 100_000, "certify": 0})
+    begun = time.perf_counter()
+    plan = planning.compile_plan(study, own_store)
+    assert len(plan.units) == 5000 * len(plan.cells) > 1_000_000
+    some = list(itertools.islice(plan.units, 20_000))
+    assert len({unit.key for unit in some}) == len(some)
+    assert time.perf_counter() - begun < 20  # a million take a few seconds
+    assert plan.units.__sizeof__() < 1000
+
+
+def test_the_number_of_threads_is_the_same_for_every_unit(own_store):
+    """Sums over an odd batch depend on it in the last digit; so it is pinned, and put back."""
+    _, brief, jobs = brief_of(own_store)
+    before = torch.get_num_threads()
+    names = []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            names.append([list(perform(brief, job, torch.device("cpu")).entry.parts) for job in jobs])
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert names[0] == names[1]

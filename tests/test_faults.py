@@ -380,3 +380,15 @@ def test_workers_that_die_or_hang(own_store, tmp_path, monkeypatch):
     assert "exit code -9" in found["dies_always"].failure.reason
     assert found["sleeps"].failure.kind == "time"
     assert all(o.failure is None for label, o in found.items() if label not in ("dies_always", "sleeps"))
+
+
+def test_a_run_folder_that_was_begun_is_gone_on_with(tmp_path):
+    run = verax.run(SMALL, quiet=True)
+    for name in ("manifest.json", "maps.safetensors"):
+        (run.folder / name).unlink()
+    (run.folder / ".maps.safetensors.1-2-3").write_text("half")
+    assert verax.run(SMALL, quiet=True).folder == run.folder
+    (run.folder / "manifest.json").unlink()
+    (run.folder / "notes.txt").write_text("mine")
+    with pytest.raises(OutputError, match="holds other things"):
+        verax.run(SMALL, quiet=True)

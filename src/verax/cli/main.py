@@ -60,7 +60,7 @@ def main() -> None:
     """Run the command line; errors that verax raises on purpose become one sentence and exit code 2."""
     if hasattr(signal, "SIGPIPE"):  # `verax list methods | head` ends as other programs do, not as a failure
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, _stop)
+    before = signal.signal(signal.SIGTERM, _stop)
     try:
         app()
     except VeraxError as error:
@@ -69,6 +69,8 @@ def main() -> None:
     except KeyboardInterrupt:  # before or after a command that has more to say about it
         typer.echo("verax: Interrupted.", err=True)
         sys.exit(130)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from verax.studies.gathering import Gathered, gather
 from verax.studies.identification import TABLES, Identification
 from verax.studies.plan import Plan
 from verax.studies.readings import Reader
-from verax.studies.runs import IDENTIFICATION, MANIFEST, SCORES, Run
+from verax.studies.runs import CASES, CONSISTENCY, IDENTIFICATION, MANIFEST, MAPS, SCORES, Run
 from verax.studies.spec import MethodSpec, Study
 from verax.studies.store import Store
 from verax.studies.work import Brief
@@ -38,6 +38,10 @@ from verax.tasks.base import Learnable
 
 _ROUNDS = 5
 """How often damaged entries are made again before the disk is blamed."""
+
+
+_WARNED = 20
+"""Failures that get a warning each."""
 
 
 @dataclass(frozen=True)
@@ -261,8 +265,11 @@ def _run(
             write_atomically(path, identified.tables()[name].to_csv(index=False).encode())
     for note in plan.notes:
         warnings.warn(note, VeraxWarning, stacklevel=3)
-    for failure in failures:
+    for failure in failures[:_WARNED]:
         warnings.warn(f"{failure['unit']}: {failure['reason']}", VeraxWarning, stacklevel=3)
+    if len(failures) > _WARNED:
+        more = len(failures) - _WARNED
+        warnings.warn(f"{more} more units failed; run.failures has all.", VeraxWarning, stacklevel=3)
     return Run(target)
 
 
@@ -307,6 +314,11 @@ def _tabled(driver: Driver, target: Path) -> Gathered:
 
 
 def _is_run(folder: Path) -> bool:
+    """Whether a folder is a run, or the beginning of one that was killed before its manifest was written."""
+    ours = (SCORES, MAPS, CASES, MANIFEST, CONSISTENCY, *(IDENTIFICATION.format(name) for name in TABLES))
+    names = [path.name for path in folder.iterdir()]
+    if MANIFEST not in names:
+        return all(name in ours or name.startswith(tuple(f".{own}." for own in ours)) for name in names)
     try:
         found = json.loads((folder / MANIFEST).read_text())
     except (OSError, ValueError, RecursionError):

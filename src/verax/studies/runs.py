@@ -13,7 +13,7 @@ from torch import Tensor
 from verax import registry
 from verax.errors import InvalidParameter, MissingFile
 from verax.networks.library import read_tensors
-from verax.studies import agreements, leaderboards, movements
+from verax.studies import agreements, leaderboards, movements, tables
 from verax.studies import tiers as levels
 from verax.studies.identification import TABLES, Identification
 
@@ -37,6 +37,7 @@ class Run:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        self._networks: frozenset[str] | None = None  # all
         if not (self.folder / MANIFEST).is_file():
             raise MissingFile(f"{str(self.folder)!r} is not a run: it has no {MANIFEST}.")
 
@@ -54,12 +55,18 @@ class Run:
     @cached_property
     def scores(self) -> pd.DataFrame:
         """One row for each sample, method and metric."""
-        try:
-            found = pd.read_parquet(self.folder / SCORES)
-        except (OSError, ValueError) as error:
-            raise MissingFile(f"The scores of {str(self.folder)!r} cannot be read.") from error
-        for name in found.columns[found.dtypes == "category"]:  # tables sort by it, not by who came first
-            found[name] = found[name].cat.set_categories(sorted(found[name].cat.categories))
+        return tables.read(self.folder / SCORES, self._networks)
+
+    def rows(self, protocol: str, *metrics: str) -> pd.DataFrame:
+        """The scores of some metrics under one protocol, read without the others."""
+        if "scores" in self.__dict__:  # they are in memory already
+            scores = self.scores
+            return scores[(scores["protocol"] == protocol) & scores["metric"].isin(metrics)]
+        path = self.folder / SCORES
+        found = tables.rows(path, protocol, metrics, self._networks)
+        for metric in metrics:
+            if not (found["metric"] == metric).any():
+                leaderboards.select(tables.kinds(path), protocol, metric)  # which says what there is
         return found
 
     @property
@@ -85,7 +92,9 @@ class Run:
         }
         # cached properties: what is put here is what they give
         part.__dict__["manifest"] = {**self.manifest, **entries}
-        part.__dict__["scores"] = self.scores[self.scores["network"].astype(str).isin(chosen)]
+        part._networks = frozenset(chosen)
+        if "scores" in self.__dict__:
+            part.__dict__["scores"] = self.scores[self.scores["network"].astype(str).isin(chosen)]
         return part
 
     @property
@@ -102,8 +111,9 @@ class Run:
         The column tier says how firmly the truth is known: that of the weakest network that went in.
         """
         seed = int(self.manifest["study"]["seed"])
+        chosen = self.rows(protocol, metric or leaderboards.HEADLINES.get(protocol, ""))
         table = leaderboards.leaderboard(
-            self.scores, self.families, protocol=protocol, metric=metric, family=family, seed=seed
+            chosen, self.families, protocol=protocol, metric=metric, family=family, seed=seed
         )
         return table.assign(tier=levels.weakest(list(self.tiers.values())))
 
@@ -119,7 +129,8 @@ class Run:
 
     def buckets(self, protocol: str = "sound", metric: str | None = None) -> pd.DataFrame:
         """Every bucket's mean with its 95 % interval."""
-        table = leaderboards.bucket_table(self.scores, protocol=protocol, metric=metric)
+        chosen = self.rows(protocol, metric or leaderboards.HEADLINES.get(protocol, ""))
+        table = leaderboards.bucket_table(chosen, protocol=protocol, metric=metric)
         scenes = {task["name"]: task["groups"] for task in self.manifest["tasks"]}
         words = [scenes[t][str(g)] for t, g in zip(table["task"], table["group"], strict=True)]
         table.insert(2, "scene", words)

@@ -1,0 +1,86 @@
+"""Score tables on disk, read as streams: never more rows in memory than were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from verax.errors import MissingFile
+
+Mask = NDArray[np.bool_]
+Choice = Callable[[pa.RecordBatch], Mask | None]
+
+WORDS = ("task", "network", "method", "protocol", "metric")
+_BATCH = 1 << 18
+
+
+def read(path: Path, networks: Collection[str] | None = None) -> pd.DataFrame:
+    """All rows of a table, or those of some networks."""
+    return _joined(path, lambda batch: None if networks is None else _among(batch, "network", networks))
+
+
+def rows(
+    path: Path, protocol: str, metrics: Collection[str], networks: Collection[str] | None = None
+) -> pd.DataFrame:
+    """The rows of some metrics under one protocol."""
+
+    def chosen(batch: pa.RecordBatch) -> Mask:
+        mask = _among(batch, "protocol", [protocol]) & _among(batch, "metric", metrics)
+        return mask if networks is None else mask & _among(batch, "network", networks)
+
+    return _joined(path, chosen)
+
+
+def kinds(path: Path) -> pd.DataFrame:
+    """The protocols and their metrics, one row for each pair."""
+    found: dict[tuple[str, str], None] = {}
+    for batch in _batches(path, ["protocol", "metric"]):
+        columns = [batch.column(name) for name in ("protocol", "metric")]
+        words = [column.dictionary.to_pylist() for column in columns]
+        codes = np.stack([column.indices.to_numpy(zero_copy_only=False) for column in columns])
+        for first, second in np.unique(codes, axis=1).T:
+            found[words[0][first], words[1][second]] = None
+    return pd.DataFrame(list(found), columns=["protocol", "metric"])
+
+
+def _batches(path: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    try:
+        with pq.ParquetFile(path, read_dictionary=list(WORDS)) as file:
+            yield from file.iter_batches(_BATCH, columns=columns, use_threads=False)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise MissingFile(f"The scores of {str(path.parent)!r} cannot be read.") from error
+
+
+def _among(batch: pa.RecordBatch, name: str, wanted: Collection[str]) -> Mask:
+    """Which rows have one of these words in a column: found among the few words, not among the rows."""
+    column = batch.column(name)
+    known = np.array([word in wanted for word in column.dictionary.to_pylist()], dtype=bool)
+    codes = column.indices.to_numpy(zero_copy_only=False)
+    return known[codes] if len(known) else np.zeros(len(codes), dtype=bool)
+
+
+def _joined(path: Path, choose: Choice) -> pd.DataFrame:
+    """The chosen rows of all batches; words are categories, in alphabetical order."""
+    parts: list[pa.RecordBatch] = []
+    empty: pa.RecordBatch | None = None
+    for batch in _batches(path):
+        mask = choose(batch)
+        part = batch if mask is None else batch.filter(pa.array(mask))
+        empty = batch.slice(0, 0) if empty is None else empty
+        if len(part):
+            parts.append(part)
+    if empty is None:
+        raise MissingFile(f"The scores of {str(path.parent)!r} are empty.")
+    table = pa.Table.from_batches(parts or [empty], schema=empty.schema).unify_dictionaries()
+    frame = table.to_pandas(self_destruct=True)
+    for name in WORDS:  # tables sort by it, not by who came first
+        if isinstance(frame[name].dtype, pd.CategoricalDtype):
+            used = frame[name].cat.remove_unused_categories()
+            frame[name] = used.cat.set_categories(sorted(used.cat.categories))
+    return frame
