@@ -1,9 +1,9 @@
 """Ray: workers on the machines of a Ray cluster, without a shared disk.
 
 Jobs travel in groups, as Ray tasks that stream: each outcome comes back through the object store as soon as
-it is there, and the driver writes it. What a study has in common is put into the object store once, so that each
-machine fetches it once, and weights only when a job needs them. Ray itself never retries a task: the driver
-knows which jobs of a group are finished, and sends only the others again.
+it is there, and the driver writes it. What a study has in common is put into the object store once, so that
+each machine fetches it once, and weights only when a job needs them. Ray itself never retries a task: the
+driver knows which jobs of a group are finished, and sends only the others again.
 """
 
 from __future__ import annotations
@@ -88,11 +88,8 @@ class Ray:
     ) -> None:
         if options:
             raise InvalidParameter(f"The executor 'ray' has no option {next(iter(options))!r}.")
-        if address is not None and "://" in address:
-            raise InvalidParameter(
-                f"The address {address!r} is that of a Ray client, which cannot stream: start a node on this "
-                "machine (ray start --address=HOST:PORT --num-cpus=0) and use --address auto."
-            )
+        _check_address(address)
+        library()  # before anything is computed
         for name, value in (("num_cpus", num_cpus), ("group", group), ("patience", patience)):
             if not 0 < value < float("inf"):
                 raise InvalidParameter(f"{name} is a number above 0, not {value!r}.")
@@ -157,6 +154,8 @@ class Ray:
             try:
                 return ray.init(address=address, **quiet)
             except Exception as error:  # Ray raises of everything here
+                if self._address == "auto":
+                    raise ClusterError(_NONE) from error
                 if self._address is not None:
                     words = _first_line(error)
                     raise ClusterError(f"No Ray cluster can be reached at {address!r}: {words}") from error
@@ -342,6 +341,7 @@ class _Crowd:
                 self._ray.cancel(task.stream, force=True)
 
 
+_NONE = "This machine is not part of a Ray cluster: start one (ray start --head), or use --address local."
 _MEMORY = "Its machine ran out of memory twice and Ray stopped the worker; set more aside with --memory."
 
 
@@ -352,18 +352,25 @@ def _serve(token: str, luggage: list[Any], jobs: list[Job]) -> Iterator[Any]:
     yield from serving.serve(token, lambda: ray.get(luggage[0]), ray.get, jobs)
 
 
+def _check_address(address: str | None) -> None:
+    """Refuse what cannot be an address."""
+    if address is not None and "://" in address:
+        raise InvalidParameter(
+            f"The address {address!r} is that of a Ray client, which cannot stream: start a node on this "
+            "machine (ray start --address=HOST:PORT --num-cpus=0) and use --address auto."
+        )
+    if address not in (None, "auto", "local") and not address.rpartition(":")[2].isdigit():
+        raise InvalidParameter(f"The address of a cluster is auto, local or HOST:PORT, not {address!r}.")
+
+
 def _reachable(address: str) -> None:
     """Refuse an address at which nobody listens: Ray itself would try for a minute."""
-    host, colon, port = address.rpartition(":")
-    if not colon:
-        if address != "auto":
-            raise InvalidParameter(f"The address of a cluster is auto, local or HOST:PORT, not {address!r}.")
+    if address == "auto":
         return
-    if not port.isdigit():
-        raise InvalidParameter(f"The address of a cluster is auto, local or HOST:PORT, not {address!r}.")
+    host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=10).close()
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         raise ClusterError(f"No Ray cluster can be reached at {address!r}: {error}") from error
 
 
