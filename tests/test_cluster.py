@@ -130,7 +130,7 @@ def test_a_node_goes_and_another_comes(cluster, tmp_path, own, monkeypatch):
     assert run.manifest["failures"] == []
     assert any(seen.iterdir())  # what was defined here ran there
     assert table("one-run") == table("two-run")
-    assert not any(upkeep.verify(Store("two")))
+    assert not any(upkeep.verify(Store(Path("two"))))
 
 
 def test_units_that_kill_their_worker_hang_or_raise(cluster, tmp_path, own):
