@@ -154,9 +154,9 @@ class Ray:
             try:
                 return ray.init(address=address, **quiet)
             except Exception as error:  # Ray raises of everything here
-                if self._address == "auto":
+                if self._address == "auto" and isinstance(error, ConnectionError):
                     raise ClusterError(_NONE) from error
-                if self._address is not None:
+                if self._address is not None or not isinstance(error, ConnectionError):
                     words = _first_line(error)
                     raise ClusterError(f"No Ray cluster can be reached at {address!r}: {words}") from error
         held = int(max(1, (self._most or cores()) * self._needs["CPU"]))
