@@ -43,14 +43,12 @@ class Tally:
     Attributes:
         computed: how many were computed now.
         reused: how many were in the store already.
-        rescored: how many of the computed ones had kept maps.
         failures: unit, method, reason and kind of each that could not be computed.
-        skipped: names of those that are not there and were not to be computed.
+        skipped: the same of those that are not there and were not to be computed.
     """
 
     computed: int = 0
     reused: int = 0
-    rescored: int = 0
     failures: list[dict[str, str]] = field(default_factory=list)
     skipped: list[dict[str, str]] = field(default_factory=list)
 

@@ -67,7 +67,7 @@ def select(scores: pd.DataFrame, protocol: str, metric: str) -> pd.DataFrame:
 
 def method_order(scores: pd.DataFrame) -> tuple[str, ...]:
     """The methods of a run in the order in which they first occur."""
-    return tuple(str(name) for name in pd.unique(scores["method"].astype(str)))
+    return tuple(str(name) for name in pd.unique(scores["method"]))
 
 
 @dataclass(frozen=True)
