@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 import torch
 
 import verax
+from idle import EXTRA, overhead
 from verax.metrics.scoring import metric_names
 from verax.studies import plan as planning
 from verax.studies import spec as specs
@@ -170,8 +171,8 @@ STUDY = {
 def speed_up(folder: Path) -> None:
     """A small study with one process and with several: seconds, units a second, the same scores."""
     first: tuple[float, bytes] | None = None
-    several = [("inline", 1), *(("processes", n) for n in sorted({1, 2, os.cpu_count() or 2}))]
-    for name, workers in several:
+    more = [(name, n) for name in ("processes", *EXTRA) for n in sorted({1, 2, os.cpu_count() or 2})]
+    for name, workers in [("inline", 1), *more]:
         start = time.perf_counter()
         run = verax.run(
             STUDY,
@@ -180,6 +181,7 @@ def speed_up(folder: Path) -> None:
             store=folder / f"{name}{workers}",
             out=folder / f"run-{name}{workers}",
             quiet=True,
+            **EXTRA.get(name, {}),
         )
         took = time.perf_counter() - start
         table = (run.folder / "scores.parquet").read_bytes()
@@ -216,6 +218,7 @@ def main() -> None:
         table(folder, ROWS)
         line = [sys.executable, __file__, "--phase", "rows of a leaderboard", "--folder", str(folder)]
         subprocess.run(line, check=True)
+        overhead(large(10_000, folder), 10_000)
         speed_up(folder)
     finally:
         if not chosen.folder:

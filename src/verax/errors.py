@@ -15,6 +15,7 @@ and leaves with exit code 2; from Python they can be caught together as `VeraxEr
 | `MissingExtra` | an optional package is needed that is not installed (with the command to install it) |
 | `MissingFile` | a file or folder that was asked for is not there or cannot be read |
 | `OutputError` | results cannot be written where they were asked for |
+| `ClusterError` | a cluster cannot be reached, or its machines cannot do the work |
 | `DeviceUnavailable` | a device was asked for that this machine does not have |
 | `Interrupted` | Ctrl-C stopped a study (a `KeyboardInterrupt`, not a `VeraxError`); finished work is kept |
 | `WeightsError` | stored weights are missing, damaged or do not fit |
@@ -76,6 +77,10 @@ class OutputError(VeraxError, OSError):
 
 class DeviceUnavailable(VeraxError, RuntimeError):
     """A device that this machine does not have."""
+
+
+class ClusterError(VeraxError, RuntimeError):
+    """A cluster that cannot be reached, or whose machines cannot do the work."""
 
 
 class WeightsError(VeraxError, ValueError):

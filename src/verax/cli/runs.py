@@ -78,8 +78,16 @@ def run(
         bool, typer.Option("--quick", help="Of alignment-...: few images, a first look.")
     ] = False,
     executor: Annotated[
-        str | None, typer.Option(help="inline (this process) or processes (default with --workers).")
+        str | None, typer.Option(help="inline (this process), processes (default with --workers) or ray.")
     ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Of a Ray cluster: auto, local or HOST:PORT (docs/cluster.md).")
+    ] = None,
+    num_cpus: Annotated[float | None, typer.Option(help="With ray: cores for each task.")] = None,
+    num_gpus: Annotated[
+        float | None, typer.Option(help="With ray: GPUs for each task, parts too (default: by --device).")
+    ] = None,
+    memory: Annotated[float | None, typer.Option(help="With ray: gigabytes set aside for each task.")] = None,
     workers: Annotated[
         int | None, typer.Option(help="How many (default: one for each device or core).")
     ] = None,
@@ -136,6 +144,15 @@ def run(
     if dry_run:
         plans.show(plans.summary(described(study, **changes), store))
         return
+    cluster: dict[str, Any] = {
+        "address": address,
+        "num_cpus": num_cpus,
+        "num_gpus": num_gpus,
+        "memory": memory,
+    }
+    cluster = {name: value for name, value in cluster.items() if value is not None}
+    if cluster and executor is None:
+        executor = "ray"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", VeraxWarning)  # failures are listed under the leaderboard
@@ -151,6 +168,7 @@ def run(
                 overwrite=overwrite,
                 keep_maps=keep_maps,
                 time_limit=time_limit,
+                **cluster,
             )
         if not quiet:
             show(done)

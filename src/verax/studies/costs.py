@@ -64,6 +64,11 @@ def passes(cell: Cell) -> float:
     return max(1.0, total or 2.0)
 
 
+def guess(cell: Cell) -> float:
+    """Seconds for each sample, where nothing was measured."""
+    return (passes(cell) + 1) * SECONDS_A_PASS
+
+
 def _samples(cell: Cell, count: int) -> int:
     return count * len(cell.subject.task.groups)
 
@@ -97,8 +102,7 @@ def costs(plan: Plan, store: Store) -> Iterator[Cost]:
                 left += _samples(cell, unit.count)
                 failed += store.failed(unit.key)
         rate = rates.get((cell.subject.architecture, cell.label))
-        guess = passes(cell) * SECONDS_A_PASS + SECONDS_A_PASS
-        seconds = left * (guess if rate is None else rate)
+        seconds = left * (guess(cell) if rate is None else rate)
         yield Cost(cell, len(cell), done, failed, seconds, rate is not None or not left)
 
 

@@ -87,7 +87,7 @@ class Driver:
         if not self.executor.travels:
             self._perform(self.executor, self.brief, self._jobs(only, None))
             return
-        sent, able = self.brief.travelling()
+        sent, able = self.brief.travelling(getattr(self.executor, "dumps", None))
         self._perform(self.executor, sent, self._jobs(only, able))
         if len(able) < len(self.plan.cells):  # what only this process knows
             here = frozenset(range(len(self.plan.cells))) - able

@@ -162,7 +162,7 @@ def run(
         out: the run folder (default: ``runs/NAME-HASH``).
         store: where finished units are kept (default: ``VERAX_STORE`` or the user's cache folder).
         quiet: no progress bar.
-        executor: who computes: "inline" (this process), "processes" or another of `EXECUTORS`.
+        executor: who computes: "inline" (this process), "processes", "ray" or another of `EXECUTORS`.
         workers: how many of them (default: one for each device, or core).
         overwrite: what is computed: "missing" (and what failed), "failed", "all" or "never".
         keep_maps: keep raw maps in the store, so that they can be scored again without being explained again.

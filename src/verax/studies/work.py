@@ -11,7 +11,7 @@ from __future__ import annotations
 import pickle
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -36,6 +36,9 @@ THREADS = 1
 """Of torch while a unit is computed on a CPU, whatever the executor. How many threads share a sum decides its
 last digit (seen in maps of batches that cannot be cut evenly), so that all units have the same number; more
 cores are used by more workers."""
+
+Dumps = Callable[[object], bytes]
+"""Turns what travels into bytes that `pickle.loads` understands."""
 
 
 class Job(NamedTuple):
@@ -100,18 +103,21 @@ class Brief:
         """The unit that a job is about."""
         return Unit(job.key, self.cells[job.cell], job.start, job.length, job.cell)
 
-    def travelling(self) -> tuple[Brief, frozenset[int]]:
+    def travelling(self, dumps: Dumps | None = None) -> tuple[Brief, frozenset[int]]:
         """The brief with weights by value and without the cells that cannot travel; which ones can.
 
         Methods travel by name, own ones as a reference to a function in a module that a worker can import.
         What only this process knows (a function in a notebook or script, a task object that cannot be
-        pickled) stays, and the driver performs it inline.
+        pickled) stays, and the driver performs it inline. With `dumps`, which turns functions too into bytes,
+        only what it refuses stays.
         """
         subjects = {id(cell.subject): cell.subject for cell in self.cells}
-        carried = {number: subject.by_value() for number, subject in subjects.items() if _pickles(subject)}
+        carried = {
+            number: subject.by_value() for number, subject in subjects.items() if _pickles(subject, dumps)
+        }
         cells: list[Any] = []
         for cell in self.cells:
-            method = _sent(cell.method) if cell.method is not None else None
+            method = _sent(cell.method, dumps) if cell.method is not None else None
             gone = id(cell.subject) in carried and (cell.method is None or method is not None)
             named: Any = _Named(*method) if method else None
             cells.append(replace(cell, subject=carried[id(cell.subject)], method=named) if gone else None)
@@ -133,19 +139,19 @@ def _arrived(name: str, made: Method | None) -> Method:
     return METHODS.get(name) if made is None else made
 
 
-def _sent(method: Method) -> tuple[str, Method | None] | None:
+def _sent(method: Method, dumps: Dumps | None) -> tuple[str, Method | None] | None:
     """How a method travels; None where it cannot."""
     if method.builtin or method.name.partition(":")[0] in PEERS:
         return method.name, None
     module = getattr(method.function, "__module__", "__main__")
-    if module == "__main__" or module not in sys.modules or not _pickles(method):
+    if dumps is None and (module == "__main__" or module not in sys.modules):
         return None
-    return method.name, method
+    return (method.name, method) if _pickles(method, dumps) else None
 
 
-def _pickles(thing: object) -> bool:
+def _pickles(thing: object, dumps: Dumps | None) -> bool:
     try:
-        pickle.dumps(thing)
+        (dumps or pickle.dumps)(thing)
     except Exception:  # whatever its own code raises
         return False
     return True

@@ -10,6 +10,7 @@ EXECUTORS: Registry[Maker] = Registry(
     {
         "inline": "verax.studies.executors.inline:Inline",
         "processes": "verax.studies.executors.processes:Processes",
+        "ray": "verax.studies.executors.cluster:Ray",
     },
     group="verax.executors",
 )

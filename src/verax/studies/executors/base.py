@@ -16,7 +16,8 @@ class Executor(Protocol):
     Attributes:
         travels: whether jobs leave this process. If so the driver hands over a brief that can be pickled
             (`Brief.travelling`) and only such jobs as can be performed elsewhere; it performs the
-            rest inline.
+            rest inline. An executor that carries functions of notebooks and scripts by value has a function
+            ``dumps`` for that.
         workers: how many jobs run at once.
     """
 
