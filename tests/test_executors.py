@@ -11,8 +11,10 @@ import torch
 import verax
 from verax.errors import InvalidParameter, UnknownName
 from verax.studies import plan as planning
+from verax.studies import running
 from verax.studies import spec as specs
 from verax.studies.executors import EXECUTORS
+from verax.studies.store import Store
 from verax.studies.work import Brief, Job, perform
 
 SMALL = {
@@ -105,6 +107,26 @@ def test_leaderboards_are_read_as_a_stream_and_are_the_same():
     assert len(streamed.of_tier(tier).rows("sound", "iou")) == len(held.of_tier(tier).rows("sound", "iou"))
     with pytest.raises(UnknownName, match="belongs to the protocol 'published'"):
         verax.Run(run.folder).leaderboard(metric="piou")
+
+
+def test_processes_are_chosen_where_there_is_work_for_them(own_store, monkeypatch):
+    monkeypatch.setattr(running, "cores", lambda: 2)
+    store, cpu = Store(own_store), torch.device("cpu")
+
+    def chosen(samples, workers=None, device=cpu):
+        plan = planning.compile_plan(specs.study({**SMALL, "samples": samples}), own_store)
+        return running._chosen(plan, store, device, workers)
+
+    assert [chosen(1), chosen(2000), chosen(2000, 1), chosen(1, 2)] == [
+        "inline",
+        "processes",
+        "inline",
+        "processes",
+    ]
+    assert chosen(2000, device=torch.device("meta")) == "inline"
+    monkeypatch.setattr(running, "cores", lambda: 1)
+    assert chosen(2000) == "inline"
+    assert verax.run(SMALL, quiet=True).manifest["executor"]["name"] == "inline"
 
 
 def test_a_million_units_are_compiled_one_by_one(own_store):

@@ -78,7 +78,8 @@ def run(
         bool, typer.Option("--quick", help="Of alignment-...: few images, a first look.")
     ] = False,
     executor: Annotated[
-        str | None, typer.Option(help="inline (this process), processes (default with --workers) or ray.")
+        str | None,
+        typer.Option(help="inline (this process), processes or ray (default: processes where it pays)."),
     ] = None,
     address: Annotated[
         str | None, typer.Option(help="Of a Ray cluster: auto, local or HOST:PORT (docs/cluster.md).")
@@ -163,7 +164,7 @@ def run(
                 out=out,
                 store=store,
                 quiet=quiet,
-                executor=executor or ("inline" if workers in (None, 1) else "processes"),
+                executor=executor,
                 workers=workers,
                 overwrite=overwrite,
                 keep_maps=keep_maps,

@@ -22,9 +22,11 @@ from verax.networks import library, teaching
 from verax.studies import plan as planning
 from verax.studies import policies, readings, writing
 from verax.studies import spec as specs
+from verax.studies.costs import costs
 from verax.studies.driving import Driver, Stores
 from verax.studies.execution import Bench
 from verax.studies.executors import EXECUTORS
+from verax.studies.executors.processes import cores
 from verax.studies.gathering import Gathered, gather
 from verax.studies.identification import TABLES, Identification
 from verax.studies.plan import Plan
@@ -40,6 +42,12 @@ _ROUNDS = 5
 """How often damaged entries are made again before the disk is blamed."""
 
 
+_WORTH = 20.0
+"""Seconds of work for one core (a guess) from which on processes are started."""
+
+_COUNTED = 10_000
+"""Units up to which that guess is made."""
+
 _WARNED = 20
 """Failures that get a warning each."""
 
@@ -48,7 +56,7 @@ _WARNED = 20
 class Options:
     """How a study is run; nothing that its results depend on."""
 
-    executor: str = "inline"
+    executor: str | None = None
     workers: int | None = None
     overwrite: str = "missing"
     keep_maps: bool = False
@@ -57,7 +65,8 @@ class Options:
 
     def checked(self) -> Options:
         """Refuse impossible values."""
-        EXECUTORS.canonical(self.executor)
+        if self.executor is not None:
+            EXECUTORS.canonical(self.executor)
         policies.policy(self.overwrite)
         if self.workers is not None and (not isinstance(self.workers, int) or self.workers < 1):
             raise InvalidParameter(f"The number of workers is a whole number from 1, not {self.workers!r}.")
@@ -133,7 +142,7 @@ def run(
     out: str | Path | None = None,
     store: str | Path | None = None,
     quiet: bool = False,
-    executor: str = "inline",
+    executor: str | None = None,
     workers: int | None = None,
     overwrite: str = "missing",
     keep_maps: bool = False,
@@ -162,7 +171,8 @@ def run(
         out: the run folder (default: ``runs/NAME-HASH``).
         store: where finished units are kept (default: ``VERAX_STORE`` or the user's cache folder).
         quiet: no progress bar.
-        executor: who computes: "inline" (this process), "processes", "ray" or another of `EXECUTORS`.
+        executor: who computes: "inline" (this process), "processes", "ray" or another of `EXECUTORS`; without
+            one, processes on all cores of a CPU where there is work for them, else this process.
         workers: how many of them (default: one for each device, or core).
         overwrite: what is computed: "missing" (and what failed), "failed", "all" or "never".
         keep_maps: keep raw maps in the store, so that they can be scored again without being explained again.
@@ -226,12 +236,13 @@ def _run(
     reader = Reader(plan, where)
     with tempfile.TemporaryDirectory(prefix="verax-") as scratch, progress.bar(hidden=quiet) as bar:
         stores = Stores.of(folder, Path(scratch))
+        executor = options.executor or _chosen(plan, stores.kept, where, options.workers)
         row = bar.add_task(plan.study.name, total=len(plan.units))
         driver = Driver(
             plan,
             Brief(plan.study, plan.cells, options.keep_maps, reader.wanted, options.time_limit),
             stores,
-            EXECUTORS.get(options.executor)(where, options.workers, **options.more),
+            EXECUTORS.get(executor)(where, options.workers, **options.more),
             where,
             options.overwrite,
             lambda count, name: bar.update(row, advance=count, description=name),
@@ -253,7 +264,7 @@ def _run(
         "total_units": len(plan.units),
         "damaged_entries": len(stores.kept.aside),
         "set_aside": [{"key": entry.key, "reason": entry.reason} for entry in stores.kept.aside],
-        "executor": {"name": options.executor, "workers": driver.executor.workers},
+        "executor": {"name": executor, "workers": driver.executor.workers},
         "seconds": time.perf_counter() - start,
     }
     writing.write(plan, target, gathered.results, where, facts)
@@ -311,6 +322,16 @@ def _tabled(driver: Driver, target: Path) -> Gathered:
             reasons = [entry["reason"] for entry in (*driver.tally.failures, *driver.tally.skipped)]
             raise MethodFailed("No method gave a result: " + "; ".join(reasons[:3]))
     return found
+
+
+def _chosen(plan: Plan, store: Store, where: torch.device, workers: int | None) -> str:
+    """The executor where none is named: starting processes takes seconds, which little work is not worth."""
+    if workers is not None:
+        return "inline" if workers == 1 else "processes"
+    if where.type != "cpu" or cores() == 1:
+        return "inline"
+    many = len(plan.units) > _COUNTED
+    return "processes" if many or sum(c.seconds for c in costs(plan, store)) > _WORTH else "inline"
 
 
 def _is_run(folder: Path) -> bool:
