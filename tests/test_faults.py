@@ -14,8 +14,9 @@ import torch
 
 import bad_workers
 import verax
-from verax.errors import MethodFailed, OutputError, VeraxWarning
+from verax.errors import MethodFailed, OutputError, VeraxWarning, WeightsError
 from verax.methods import METHODS
+from verax.networks import teaching
 from verax.studies import plan as planning
 from verax.studies import spec as specs
 from verax.studies import upkeep, work
@@ -254,6 +255,34 @@ def test_a_run_of_several_blocks_is_put_together(monkeypatch):
     more = verax.run(SMALL, quiet=True, samples=6, store="two", out="three")
     # the blocks [0:2] and [2:4] of every method are there already, [4:6] is new
     assert more.manifest["reused_units"] == 2 * len(more.manifest["units"])
+
+
+def test_a_training_that_fails_is_recorded_and_the_rest_goes_on(monkeypatch):
+    real, fails = teaching.train, [True]
+
+    def train(task, network, **options):
+        if network == "ridge" and fails[0]:
+            raise torch.OutOfMemoryError("no room for it\nand more words")
+        return real(task, network, **options)
+
+    monkeypatch.setattr(teaching, "train", train)
+    study = {
+        **SMALL,
+        "tasks": ["climate/analytic?samples=600"],
+        "networks": ["linear", "ridge"],
+        "protocols": ["exact"],
+        "missing": "train",
+    }
+    with pytest.warns(VeraxWarning, match="ridge seed 0: training: no room for it$"):
+        run = verax.run(study, quiet=True)
+    assert set(run.scores["network"].unique()) == {"linear"}
+    assert [failure["reason"] for failure in run.failures] == ["no room for it"]
+    with pytest.raises(WeightsError, match="No network of the study could be trained: no room"):
+        verax.run({**study, "networks": ["ridge"]}, quiet=True)
+    fails[0] = False
+    again = verax.run(study, quiet=True)
+    assert set(again.scores["network"].unique()) == {"linear", "ridge"}
+    assert not again.failures
 
 
 def test_a_cell_with_a_missing_block_has_no_rows(own, monkeypatch):

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import torch
 
-from verax.errors import InvalidStudy
+from verax.errors import InvalidStudy, VeraxError, WeightsError
 from verax.methods import CONTROLS
 from verax.methods.base import METHODS, Method
 from verax.methods.controls import CONSTANT, controls_for
@@ -101,6 +101,7 @@ class Plan:
     cells: tuple[Cell, ...]
     notes: tuple[str, ...] = ()
     trainings: tuple[Training, ...] = ()
+    lost: tuple[tuple[Training, str], ...] = ()
 
     @property
     def units(self) -> Units:
@@ -216,7 +217,11 @@ def _tasks(study: Study) -> list[Learnable]:
 
 
 def _subjects(
-    study: Study, store: Path, train: Trainer | None, absent: list[Training] | None
+    study: Study,
+    store: Path,
+    train: Trainer | None,
+    absent: list[Training] | None,
+    lost: list[tuple[Training, str]],
 ) -> list[Subject]:
     subjects = []
     for found in _tasks(study):
@@ -229,8 +234,15 @@ def _subjects(
                         absent.append(Training(found, network, seed))
                         subjects.append(Subject(found, network, seed, None, f"of {absent[-1].key}"))
                         continue
-                    if train is not None:
-                        train(found, network, seed)
+                    try:
+                        if train is not None:
+                            train(found, network, seed)
+                    except VeraxError:
+                        raise  # what was asked for is wrong
+                    except RuntimeError as error:  # out of memory, for one: the rest goes on
+                        reason = str(error).partition("\n")[0]
+                        lost.append((Training(found, network, seed), reason))
+                        continue
                 weights = None if network == WIRED else library.require(found, network, seed, store)
                 subjects.append(
                     Subject(found, network, seed, weights, library.sha256(found, network, weights))
@@ -269,7 +281,10 @@ def compile_plan(
     settings = {spec.label: method.settings(spec.parameters) for method, spec in chosen}
     study = study.model_copy(update={"protocols": protocols})
     trainings: list[Training] = []
-    subjects = _subjects(study, store, train, trainings if ahead else None)
+    lost: list[tuple[Training, str]] = []
+    subjects = _subjects(study, store, train, trainings if ahead else None, lost)
+    if lost and not subjects:
+        raise WeightsError(f"No network of the study could be trained: {lost[0][1]}")
     given = {spec.label for spec in study.methods}
     base = {"format": FORMAT, "torch": ".".join(torch.__version__.split(".")[:2]), "seed": study.seed}
     cells: list[Cell] = []
@@ -303,4 +318,5 @@ def compile_plan(
                     settings[spec.label],
                 )
             )
-    return Plan(study, tuple(subjects), tuple(cells), _notes(study, subjects), tuple(trainings))
+    noted = _notes(study, subjects)
+    return Plan(study, tuple(subjects), tuple(cells), noted, tuple(trainings), tuple(lost))

@@ -254,7 +254,11 @@ def _run(
             bar.stop()
             identified, unread = _identify(reader, stores.kept, quiet)
     tally = driver.tally
-    failures = [*tally.failures, *tally.skipped, *unread]
+    untrained = [
+        {"unit": training.name, "method": "", "reason": reason, "kind": "error"}
+        for training, reason in plan.lost
+    ]
+    failures = [*untrained, *tally.failures, *tally.skipped, *unread]
     facts = {
         "failures": failures,
         "notes": list(plan.notes),
