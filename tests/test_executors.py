@@ -52,7 +52,7 @@ def test_executors_have_names_and_options(own_store):
     with pytest.raises(InvalidParameter, match="whole number from 1"):
         verax.run(SMALL, quiet=True, workers=0)
     with pytest.raises(InvalidParameter, match="has one worker"):
-        verax.run(SMALL, quiet=True, workers=2)
+        verax.run(SMALL, quiet=True, executor="inline", workers=2)
     with pytest.raises(InvalidParameter, match="no option 'adress'"):
         verax.run(SMALL, quiet=True, adress="auto")
     with pytest.raises(InvalidParameter, match="no overwrite policy"):
