@@ -294,6 +294,17 @@ def test_vectors_sequences_pictures_and_volumes(name, shape):
         torch.testing.assert_close(maps.flatten(1).sum(1), wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("count", "ridge"), [(300, 1.0), (40, 1e-300)])
+def test_lime_of_more_features_than_samples_is_always_the_same(count, ridge):
+    """LU decompositions on a busy CPU were not, and next to no penalty leaves many solutions."""
+    model = seeded(lambda: nn.Linear(count, 2)).eval()
+    x = seeded(lambda: torch.rand(3, count))
+    options = {"method": "lime", "samples": count // 5, "ridge": ridge}
+    first = verax.explain(model, x, 1, **options)
+    assert first.isfinite().all()
+    assert all(torch.equal(verax.explain(model, x, 1, **options), first) for _ in range(8))
+
+
 @pytest.mark.parametrize("distance", ["cosine", "l2"])
 def test_lime_by_a_ridge_in_numpy(distance, pictures):
     inputs, targets = pictures

@@ -129,8 +129,12 @@ def ridge_values(coalitions: Tensor, outputs: Tensor, weights: Tensor, strength:
     z, y = z - (part * z).sum(1, keepdim=True), y - (part * y).sum(1, keepdim=True)
     weighted = (z * weights[..., None]).mT
     penalty = strength * torch.eye(z.shape[2], dtype=z.dtype, device=z.device)
-    values: Tensor = torch.linalg.solve(weighted @ z + penalty, weighted @ y)[..., 0]
-    return values
+    left, right = weighted @ z + penalty, weighted @ y
+    # symmetric and definite; besides, LU of torch on busy CPUs now and then gives pivots that are none
+    factor, singular = torch.linalg.cholesky_ex(left)
+    least = bool(singular.any())  # of the many solutions that there are next to no penalty
+    values = torch.linalg.pinv(left, hermitian=True) @ right if least else torch.cholesky_solve(right, factor)
+    return values[..., 0]
 
 
 @builtin(
