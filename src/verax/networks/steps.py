@@ -59,7 +59,7 @@ def _unflatten(row: Tensor, like: Tensor) -> Tensor:
 
 
 class Stepper:
-    """Trains a network, one batch at a call.
+    """Trains a network, a batch or a block of them at a call.
 
     What it found out in each step stays on the device until somebody looks, so that a GPU never waits for
     that. Where the recipe has a stopping rule, the step that meets it is the last one that changes a weight.
