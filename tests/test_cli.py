@@ -254,3 +254,18 @@ def test_faithfulness_has_a_table_and_broken_promises_a_warning(verax, tmp_path)
     code, out, _ = verax("run", "few.toml", "--out", "there")
     assert code == 0
     assert "more steps would bring them closer" in " ".join(out.split())
+
+
+def test_the_command_line_leaves_broken_pipes_to_python(verax):
+    """With SIGPIPE at its default, a worker that dies ended the whole study without a word."""
+    before = signal.getsignal(signal.SIGPIPE)
+    verax("--version")
+    assert signal.getsignal(signal.SIGPIPE) is before is signal.SIG_IGN
+
+
+def test_a_reader_that_goes_away_leaves_no_traceback():
+    command = [sys.executable, "-m", "verax", "list", "methods"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(60) == 1

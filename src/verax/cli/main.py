@@ -1,7 +1,8 @@
 """`verax`: the commands, and how they end.
 
-Exit codes: 0 done; 1 the answer is no (a certificate or a method failed); 2 bad input, with one sentence;
-130 interrupted, by Ctrl-C or SIGTERM.
+Exit codes: 0 done; 1 the answer is no (a certificate or a method failed), or nobody reads it any more
+(`verax list methods | true`); 2 bad input, with one sentence; 130 interrupted, by Ctrl-C or SIGTERM.
+SIGPIPE stays ignored: a worker that dies would take the whole study along.
 """
 
 from __future__ import annotations
@@ -58,8 +59,6 @@ def _stop(number: int, frame: object) -> None:
 
 def main() -> None:
     """Run the command line; errors that verax raises on purpose become one sentence and exit code 2."""
-    if hasattr(signal, "SIGPIPE"):  # `verax list methods | head` ends as other programs do, not as a failure
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     before = signal.signal(signal.SIGTERM, _stop)
     try:
         app()
