@@ -6,20 +6,16 @@ script is allowed by its hash, data are JSON in which no tag can begin, and name
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import math
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 
 from verax.files import make_folder, write_atomically
 from verax.metrics import cases8
-from verax.reports import number
-from verax.reports.html import TEMPLATES
+from verax.reports import number, pages
 from verax.studies.alignments import Alignment, case_codes
 
 HISTOGRAMS = cases8.COLUMNS
@@ -61,14 +57,6 @@ def data(alignment: Alignment) -> dict[str, Any]:
         "classes": {str(label): classes.get(int(label), str(label)) for label in seen if label >= 0},
         "pictures": [dict(entry) for entry in alignment.pictures],
     }
-
-
-def script_json(values: object) -> str:
-    """JSON that can stand inside a script element: nothing in it can end the element or begin another."""
-    text = json.dumps(values, separators=(",", ":"), allow_nan=False)
-    for letter in "<>&\u2028\u2029":
-        text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return text
 
 
 def verdict(alignment: Alignment) -> str:
@@ -141,31 +129,24 @@ def _cases(alignment: Alignment) -> list[dict[str, Any]]:
 
 def page(alignment: Alignment) -> str:
     """The page as text."""
-    loader = jinja2.FileSystemLoader(TEMPLATES)
-    pages = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    script = (TEMPLATES / "alignment.js").read_text()
-    digest = base64.b64encode(hashlib.sha256(f"\n{script}\n".encode()).digest()).decode()
     facts = alignment.facts
-    return pages.get_template("alignment.html.j2").render(
-        title=f"{facts['model']} on {facts['data']}",
-        part=facts.get("part") or "",
-        verdict=verdict(alignment),
-        notes=facts.get("notes", []),
-        facts=_facts(alignment),
-        rows=_rows(alignment),
-        cases=_cases(alignment),
-        known=bool(alignment.scores["right"].notna().any()),
-        pictured=len(alignment.pictures),
-        count=len(alignment),
-        manifest=json.dumps(
+    shown = {
+        "title": f"{facts['model']} on {facts['data']}",
+        "part": facts.get("part") or "",
+        "verdict": verdict(alignment),
+        "notes": facts.get("notes", []),
+        "facts": _facts(alignment),
+        "rows": _rows(alignment),
+        "cases": _cases(alignment),
+        "known": bool(alignment.scores["right"].notna().any()),
+        "pictured": len(alignment.pictures),
+        "count": len(alignment),
+        "manifest": json.dumps(
             {name: value for name, value in facts.items() if name not in ("classes", "pictured")}, indent=2
         ),
-        data=script_json(data(alignment)),
-        script=script,
-        digest=digest,
-    )
+        "data": data(alignment),
+    }
+    return pages.page("alignment.html.j2", shown, scripts=("alignment.js",))
 
 
 def write(alignment: Alignment, path: Path) -> Path:

@@ -382,7 +382,7 @@ class Album:
     folder: Path
     written: list[str] = field(default_factory=list)
 
-    def add(self, title: str, figure: Figure, alt: str, dpi: int = 150) -> dict[str, str]:
+    def add(self, title: str, figure: Figure, alt: str = "", dpi: int = 150) -> dict[str, str]:
         """Write a figure as SVG and PNG; what the page needs to show it on light and dark paper."""
         stem = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60]
         stem = f"{len(self.written) // 2 + 1:02d}-{stem}"

@@ -143,9 +143,9 @@ def first_samples(cases: dict[str, Tensor]) -> dict[tuple[str, int], int]:
     }
 
 
-def _scores(run: Run, protocol: str, firsts: dict[tuple[str, int], int]) -> dict[tuple[Any, ...], float]:
+def first_scores(run: Run, protocol: str, firsts: dict[tuple[str, int], int]) -> dict[tuple[Any, ...], float]:
     """(task, network, seed, group, method) -> the score of the first sample of the bucket."""
-    table = run.scores[(run.scores["protocol"] == protocol) & (run.scores["metric"] == HEADLINES[protocol])]
+    table = run.rows(protocol, HEADLINES[protocol])
     names = [table[column].astype(str) for column in ("task", "network", "method")]
     found = {}
     for task, network, method, seed, group, sample, value in zip(
@@ -165,7 +165,7 @@ def panels(run: Run) -> list[Panel]:
     manifest = run.manifest
     protocol = next(name for name in HEADLINES if name in set(run.scores["protocol"].unique()))
     firsts = first_samples(cases)
-    scores = _scores(run, protocol, firsts)
+    scores = first_scores(run, protocol, firsts)
     methods = method_order(run.scores)
     tasks = [task for task in manifest["tasks"] if f"{task['name']}|focus" in cases]  # vectors have an atlas
     count = max(1, min(ROWS, _TILES // max(1, len(tasks) * len(methods))))

@@ -1,155 +1,44 @@
-"""The report: one page that needs no network and no scripts, and the same figures as files."""
+"""The report: one page that needs no network and no server, and the same figures as files."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jinja2
 import numpy as np
-import pandas as pd
 
-from verax import reports
 from verax.errors import VeraxError
 from verax.files import make_folder, write_atomically
+from verax.metrics import METRICS
 from verax.reports import (
     agreement,
     atlas,
+    boards,
+    charts,
     faithfulness,
     figures,
     gallery,
+    grids,
     identifiability,
     number,
+    pages,
     promises,
+    provenance,
     ranks,
+    sheets,
     truths,
 )
+from verax.reports.digests import Digest
 from verax.reports.repetition import command
-from verax.reports.verdicts import Boards, disagreements, verdict
-from verax.studies import tiers
-from verax.studies.leaderboards import HEADLINES, PAIRS, SKILLED, SUCCESS, method_order, pairs
+from verax.reports.verdicts import disagreements, verdict
+from verax.studies.leaderboards import HEADLINES, PAIRS, SKILLED, pairs
 from verax.studies.runs import REPORT
 
 if TYPE_CHECKING:
     from verax.studies.runs import Run
 
-TEMPLATES = Path(__file__).parent / "templates"
-_HEADLINE = "complex"
 
-
-@dataclass(frozen=True)
-class Digest:
-    """A run with the tables that several parts need, each computed once."""
-
-    run: Run
-    boards: Boards
-    protocols: list[str]
-    families: dict[str, list[str]]
-
-    @classmethod
-    def of(cls, run: Run) -> Digest:
-        """Read a run."""
-        seen = set(run.scores["protocol"].unique())
-        protocols = [name for name in HEADLINES if name in seen]
-        # the other truths have a section of their own
-        protocols = [name for name in protocols if ":" not in name] or protocols
-        families: dict[str, list[str]] = {}
-        for task, family in run.families.items():
-            families.setdefault(family, []).append(task)
-        boards: Boards = {}
-        for protocol in protocols:
-            for family in families:
-                try:
-                    boards[protocol, family] = run.leaderboard(protocol, family=family)
-                except VeraxError:
-                    continue  # every method failed somewhere in this family
-        return cls(run, boards, protocols, families)
-
-    @property
-    def main(self) -> str:
-        """The protocol that the verdict follows."""
-        return self.protocols[0]
-
-    @property
-    def headline(self) -> str:
-        """The family that the verdict is about."""
-        return _HEADLINE if _HEADLINE in self.families else next(reversed(self.families))
-
-    def methods(self) -> list[str]:
-        """Methods by their rank on the headline family, then controls, then the oracle."""
-        board = self.boards.get((self.main, self.headline))
-        ordered = [] if board is None else [str(name) for name in board["method"]]
-        ordered += [name for name in method_order(self.run.scores) if name not in ordered]
-        return sorted(ordered, key=lambda name: ("method", "control", "oracle").index(reports.kind(name)))
-
-
-def board_rows(board: pd.DataFrame | None, labels: Sequence[str]) -> list[dict[str, str]]:
-    """A leaderboard as text, with a row for each of `labels` that gave nothing."""
-    rows = []
-    for row in [] if board is None else board.to_dict("records"):
-        rows.append(
-            {
-                "rank": "" if pd.isna(row["rank"]) else str(row["rank"]),
-                "method": str(row["method"]),
-                "kind": reports.kind(str(row["method"])),
-                "mean": number(row["value"], row["low"], row["high"]),
-                "worst": number(row["worst"], row["worst_low"], row["worst_high"]),
-                "skill": number(row["skill"], row["skill_low"], row["skill_high"]),
-                "degenerate": str(row["degenerate"]),
-                "tier": str(row["tier"] or "–"),
-            }
-        )
-    there = {row["method"] for row in rows}
-    blank = {
-        "rank": "",
-        "kind": "failed",
-        "mean": "–",
-        "worst": "–",
-        "skill": "–",
-        "degenerate": "–",
-        "tier": "–",
-    }
-    return rows + [{**blank, "method": label} for label in labels if label not in there]
-
-
-def _boards(digest: Digest, protocol: str, album: figures.Album) -> list[dict[str, Any]]:
-    scores, parts = digest.run.scores, []
-    labels = [str(method["label"]) for method in digest.run.manifest["methods"]]
-    for family, tasks in digest.families.items():
-        board = digest.boards.get((protocol, family))
-        part: dict[str, Any] = {
-            "family": family,
-            "rows": board_rows(board, labels),
-            "note": "",
-            "figure": None,
-            "single": False,
-        }
-        if board is not None:
-            used = int(board["buckets"].iloc[0])
-            part["single"] = used == 1  # a worst bucket would only repeat the mean
-            words = f"{used} bucket{'' if used == 1 else 's'}"
-            part["note"] = f"{words} of {len(tasks)} {'task' if len(tasks) == 1 else 'tasks'}"
-            part["note"] += f"; {tiers.words(int(board['tier'].iloc[0]))}"
-            fit = agreement.fit_words(digest.run.manifest, tasks)
-            part["note"] += f"; {fit}" if fit else ""
-            incomplete = board.loc[board["value"].isna(), "method"]
-            if len(incomplete):
-                part["note"] += f"; without a rank, because they failed somewhere: {', '.join(incomplete)}"
-            board = board.dropna(subset="value")
-            chance = figures.chance_level(scores, tasks) if protocol == "sound" else None
-            threshold = SUCCESS if protocol == "published" else None
-            drawn = figures.leaderboard(board, figures.LABELS[protocol], chance=chance, threshold=threshold)
-            alt = ", ".join(f"{m} {v:.2f}" for m, v in zip(board["method"], board["value"], strict=True))
-            title = f"leaderboard-{protocol}-{family}"
-            part["figure"] = album.add(title, drawn, f"Mean score on {family} tasks: {alt}.")
-        parts.append(part)
-    return parts
-
-
-def _success(digest: Digest, album: figures.Album) -> list[dict[str, Any]]:
+def _success(digest: Digest, album: figures.Album, shelf: charts.Shelf) -> list[dict[str, Any]]:
     run, methods = digest.run, digest.methods()
     present = pairs(run.scores, "task", "method")
     parts = []
@@ -163,9 +52,9 @@ def _success(digest: Digest, album: figures.Album) -> list[dict[str, Any]]:
             continue
         missing = {(task, method) for task in tasks for method in methods} - present
         drawn = figures.success(table, methods, tasks, missing)
-        picture = album.add(
-            f"success-{protocol}", drawn, f"Success and failure under the {protocol} protocol."
-        )
+        album.add(f"success-{protocol}", drawn)
+        title = f"{protocol} protocol"
+        made = grids.success(f"success-{protocol}", title, table, methods, tasks, missing)
         found = {(str(row["task"]), str(row["method"])): row for row in table.to_dict("records")}
         rows = []
         for task, method in [(task, method) for task in tasks for method in methods]:
@@ -182,51 +71,19 @@ def _success(digest: Digest, album: figures.Album) -> list[dict[str, Any]]:
                     "failure": failure,
                 }
             )
-        parts.append({"protocol": protocol, "figure": picture, "rows": rows})
+        parts.append({"protocol": protocol, "charts": [shelf.add(chart) for chart in made], "rows": rows})
     return parts
 
 
-def _shares(digest: Digest, album: figures.Album) -> list[dict[str, Any]]:
+def _shares(digest: Digest, album: figures.Album, shelf: charts.Shelf) -> list[charts.Chart]:
     parts = []
     for family, tasks in digest.families.items():
         board = digest.boards.get(("sound", family))
         if board is not None:
-            drawn = figures.shares(figures.share_means(digest.run.scores, tasks), board)
-            alt = f"Where the mass of each method's maps lies on {family} tasks."
-            parts.append({"family": family, "figure": album.add(f"shares-{family}", drawn, alt)})
-    return parts
-
-
-def _gallery(digest: Digest, album: figures.Album) -> list[dict[str, Any]]:
-    reasonings = {task["name"]: task.get("reasoning", "") for task in digest.run.manifest["tasks"]}
-    parts = []
-    for panel in gallery.panels(digest.run):
-        if not panel.rows:
-            continue
-        album.add(f"gallery-{panel.task}", gallery.figure(panel), "", dpi=110)
-        rows = [
-            {
-                "group": row.group,
-                "scene": row.scene,
-                "truth": figures.uri("png", gallery.png(row.truth)),
-                "tiles": [
-                    {
-                        "method": tile.method,
-                        "kind": reports.kind(tile.method),
-                        "score": tile.score,
-                        "picture": None
-                        if tile.levels is None
-                        else figures.uri("png", gallery.png(tile.levels)),
-                    }
-                    for tile in row.tiles
-                ],
-            }
-            for row in panel.rows
-        ]
-        subject = f"{panel.network}, seed {panel.seed}"
-        parts.append(
-            {"task": panel.task, "subject": subject, "reasoning": reasonings[panel.task], "rows": rows}
-        )
+            means = figures.share_means(digest.run.scores, tasks)
+            album.add(f"shares-{family}", figures.shares(means, board))
+            title, order = f"Where the mass lies, {family} tasks", [str(name) for name in board["method"]]
+            parts.append(shelf.add(charts.shares(f"shares-{family}", title, means, order)))
     return parts
 
 
@@ -247,96 +104,24 @@ def _atlas(digest: Digest, album: figures.Album) -> list[dict[str, Any]]:
     return list(parts.values())
 
 
-def _facts(digest: Digest) -> list[tuple[str, str]]:
-    manifest, scores = digest.run.manifest, digest.run.scores
-    subjects = {
-        str(unit["name"]).removesuffix(f": {unit['method']}"): unit
-        for unit in manifest["units"]
-        if "samples" in unit
-    }
-    keys = ["task", "network", "seed", "sample"]
-    main = (scores["protocol"] == digest.main) & (scores["metric"] == HEADLINES[digest.main])
-    passed = sum(bool(entry["passed"]) for entry in manifest["certificates"])
-    degenerate = sum(
-        unit.get("degenerate", 0) for unit in manifest["units"] if reports.kind(unit["method"]) == "method"
-    )
-    certified = f"{passed} of {len(manifest['certificates'])}" if manifest["certificates"] else "none made"
-    scored = str(len(scores.loc[main, keys].drop_duplicates()))
-    if digest.main == "exact":
-        return [
-            ("tasks", str(len(manifest["tasks"]))),
-            ("networks", str(len(manifest["networks"]))),
-            ("certificates passed", certified),
-            ("R² on held-out samples", agreement.fit_words(manifest, list(digest.run.families))[3:] or "–"),
-            ("samples scored", scored),
-            ("degenerate maps of methods", str(degenerate)),
-            ("failures", str(len(manifest["failures"]))),
-            ("seconds of training", f"{sum(t['seconds'] for t in manifest.get('trained', [])):.0f}"),
-            ("seconds of computing", f"{manifest['seconds']:.0f}"),
-            ("units taken from the store", _reused(manifest)),
-        ]
-    return [
-        ("tasks", str(len(manifest["tasks"]))),
-        ("networks", str(len(manifest["networks"]))),
-        ("certificates passed", certified),
-        ("samples", str(sum(unit["samples"] for unit in subjects.values()))),
-        ("samples with a focus, scored", scored),
-        ("samples the network got wrong", str(sum(unit["wrong"] for unit in subjects.values()))),
-        ("degenerate maps of methods, all samples", str(degenerate)),
-        ("failures", str(len(manifest["failures"]))),
-        ("seconds of computing", f"{manifest['seconds']:.0f}"),
-        ("units taken from the store", _reused(manifest)),
-    ]
-
-
-def _reused(manifest: Mapping[str, Any]) -> str:
-    """How many units were in the store, and how many entries of it could not be used."""
-    total = manifest.get("total_units", len(manifest["units"]))
-    damaged = manifest.get("damaged_entries", 0)
-    aside = f"; {damaged} damaged, set aside and computed anew" if damaged else ""
-    return f"{manifest.get('reused_units', 0)} of {total}{aside}"
-
-
-def _methods(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What was run, with which parameters, and how long it took."""
-    rows = []
-    for entry in manifest["methods"]:
-        units = [unit for unit in manifest["units"] if unit["method"] == entry["label"] and "samples" in unit]
-        seconds = sum(unit["seconds"] for unit in units)
-        maps = sum(unit["samples"] for unit in units)
-        parameters = ", ".join(f"{name} = {json.dumps(value)}" for name, value in entry["parameters"].items())
-        timing = f"{seconds:.1f} s ({1000 * seconds / maps:.1f} ms a map)" if maps else "–"
-        rows.append({**entry, "parameters": parameters or "none", "timing": timing})
-    return rows
-
-
-def _other_tiers(runs: Sequence[tuple[int, Run]], protocol: str) -> list[dict[str, Any]]:
-    """Leaderboards of networks whose truth is of another tier than that of the page, without figures."""
-    parts = []
-    for tier, run in runs:
-        for family in dict.fromkeys(run.families.values()):
-            try:
-                board = run.leaderboard(protocol, family=family)
-            except VeraxError:
-                continue  # every method failed somewhere in this family
-            note = f"{', '.join(run.tiers)}; {tiers.words(tier)}"
-            part = {"family": family, "rows": board_rows(board, []), "note": note}
-            parts.append({**part, "figure": None, "single": False})
-    return parts
-
-
-def context(run: Run, album: figures.Album) -> dict[str, Any]:
-    """Everything that the page shows; figures go into the album on the way."""
+def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]:
+    """Everything that the page shows; figures and sheets of maps go into albums on the way."""
     everything, whole = run, run.manifest
+    shelf = charts.Shelf()
     (_, run), *rest = truths.by_tier(run)
     digest = Digest.of(run)
     manifest = run.manifest
     both = {"sound", "published"} <= set(digest.protocols)
     knowing = digest.main if digest.main in SKILLED else ""
     truth = {family: board for (name, family), board in digest.boards.items() if name == knowing}
+    main = boards.parts(digest, digest.main, album, shelf)
+    published = boards.parts(digest, "published", album, shelf) if both else []
+    for panel in gallery.panels(run):
+        if panel.rows:
+            album.add(f"gallery-{panel.task}", gallery.figure(panel), dpi=110)
     line, study_file = command(manifest["study"])
     bar = gallery.levels(np.linspace(-1, 1, 201)[None].repeat(8, 0))
-    return {
+    shown = {
         "manifest": {**manifest, "networks": whole["networks"], "certificates": whole["certificates"]},
         "study": manifest["study"],
         "trainings": len({entry["seed"] for entry in manifest["networks"]}),
@@ -350,20 +135,26 @@ def context(run: Run, album: figures.Album) -> dict[str, Any]:
         ],
         "uncertified": agreement.uncertified(manifest),
         "data_notes": agreement.data_notes(manifest),
-        "facts": _facts(digest),
-        "boards": _boards(digest, digest.main, album),
-        "tiers": _other_tiers(rest, digest.main),
-        "ranks": ranks.parts(run, digest.main, list(digest.families), album),
+        "facts": provenance.facts(digest),
+        "boards": main,
+        "hero": [
+            part["chart"]
+            for part in (*main, *published)
+            if part["family"] == digest.headline and part["chart"]
+        ],
+        "slope": boards.slope(digest, shelf),
+        "profile": boards.profile(digest, shelf),
+        "tiers": boards.other_tiers(rest, digest.main),
+        "ranks": ranks.parts(run, digest.main, list(digest.families), album, shelf),
         "truths": truths.parts(run, list(digest.families)),
         "identified": identifiability.part(everything, album),
-        "published": _boards(digest, "published", album) if both else [],
+        "published": published,
         "disagreements": disagreements(digest.boards, run.scores, run.families) if both else [],
         "faithfulness": faithfulness.parts(run, list(digest.families), digest.methods(), truth),
         "promises": promises.rows(manifest),
         "alarms": promises.alarms(manifest),
-        "success": _success(digest, album),
-        "shares": _shares(digest, album),
-        "gallery": _gallery(digest, album),
+        "success": _success(digest, album, shelf),
+        "shares": _shares(digest, album, shelf),
         "measures": agreement.parts(run, list(digest.families), album),
         "fitted": agreement.networks(everything),
         "consistency": agreement.consistency(everything),
@@ -371,10 +162,17 @@ def context(run: Run, album: figures.Album) -> dict[str, Any]:
         "fits": [entry for entry in whole["certificates"] if "r2" in entry],
         "followed": [entry for entry in whole["certificates"] if "r2" not in entry],
         "bar": figures.uri("png", gallery.png(bar)),
-        "methods": _methods(manifest),
+        "methods": provenance.methods(manifest),
         "own": [str(entry["label"]) for entry in manifest["methods"] if entry["family"] == "own"],
         "command": line,
         "study_file": study_file,
+    }
+    viewer = sheets.sheets(everything, digest.methods(), digest.main, cut)
+    higher = METRICS.get(HEADLINES[digest.main]).higher_is_better
+    return {
+        **shown,
+        "gallery": bool(viewer),
+        "data": {"charts": shelf.data(), "sheets": viewer, "higher": higher},
     }
 
 
@@ -385,11 +183,10 @@ def write(run: Run) -> Path:
         The path of ``report.html``.
     """
     album = figures.Album(make_folder(run.folder / figures.FOLDER))
-    loader = jinja2.FileSystemLoader(TEMPLATES)
-    pages = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    page = pages.get_template("report.html.j2").render(context(run, album))
+    cut = sheets.Album(run.folder)
+    shown = context(run, album, cut)
+    page = pages.page("report.html.j2", shown, scripts=("explorer.js",), files=bool(cut.files))
     album.tidy()
+    cut.tidy()
     write_atomically(run.folder / REPORT, page.encode())
     return run.folder / REPORT

@@ -8,12 +8,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from verax.errors import VeraxError
-from verax.reports import INK, METHOD, MUTED, RULE, short, style
+from verax.reports import INK, METHOD, MUTED, RULE, charts, short, style
 from verax.studies import comparisons
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from verax.reports.charts import Shelf
     from verax.reports.figures import Album
     from verax.studies.comparisons import Ranking
     from verax.studies.runs import Run
@@ -65,9 +66,9 @@ def sentence(ranking: Ranking, differing: int, pairs: int) -> str:
 
 
 def parts(
-    run: Run, protocol: str, families: Sequence[str], album: Album | None = None
+    run: Run, protocol: str, families: Sequence[str], album: Album | None = None, shelf: Shelf | None = None
 ) -> list[dict[str, Any]]:
-    """One entry for each family that can be ranked: figure (with an album), sentence and pairs."""
+    """One entry for each family that can be ranked: chart (with a shelf), sentence and pairs."""
     result = []
     for family in families:
         try:
@@ -75,12 +76,11 @@ def parts(
             pairs = comparisons.paired(run.scores, run.families, protocol=protocol, family=family)
         except VeraxError:
             continue  # too few methods or buckets
-        picture = None
+        name, chart = f"ranks-{protocol}-{family}", None
         if album is not None:
-            alt = ", ".join(f"{name} {value:.1f}" for name, value in found.ranks.items())
-            picture = album.add(f"ranks-{protocol}-{family}", figure(found), f"Mean ranks: {alt}.")
+            album.add(name, figure(found))
+        if shelf is not None:
+            chart = shelf.add(charts.ranks(name, f"Mean ranks on {family} tasks", found))
         text = sentence(found, int(pairs["differ"].sum()), len(pairs))
-        result.append(
-            {"family": family, "figure": picture, "sentence": text, "pairs": pairs.to_dict("records")}
-        )
+        result.append({"family": family, "chart": chart, "sentence": text, "pairs": pairs.to_dict("records")})
     return result

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import jinja2
 
-from verax.reports.html import TEMPLATES as STYLE
+from verax.reports.pages import TEMPLATES as STYLE
 
 TEMPLATES = Path(__file__).parent / "templates"
 

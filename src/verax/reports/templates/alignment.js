@@ -8,12 +8,7 @@
     for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
     return node;
   };
-  const node = (name, className = "", text = "") => {
-    const made = document.createElement(name);
-    if (className) made.className = className;
-    if (text) made.textContent = text;
-    return made;
-  };
+  const { node } = charts;
   const named = (label) => (label < 0 ? "not known" : data.classes[label] ?? String(label));
   const metrics = Object.keys(data.scores);
   const pictures = new Map(data.pictures.map((entry) => [entry.row, entry]));
@@ -68,16 +63,31 @@
     });
   };
 
-  // --- histograms ---
-  const width = 260, height = 58;
+  // --- histograms: Vega-Lite draws bars and tells what is brushed; the range itself is kept in the state ---
   const binOf = (value) => Math.min(bins - 1, Math.floor(value * bins));
   const counts = (name, kept) => {
     const found = new Array(bins).fill(0);
     for (const row of kept) if (data.scores[name][row] !== null) found[binOf(data.scores[name][row])] += 1;
     return found;
   };
-  const charts = data.histograms.map((name) => {
-    const box = node("div", "histogram"), title = node("h3", "", name), ends = node("span");
+  const across = { type: "quantitative", scale: { domain: [0, 1] }, axis: { title: null, values: [0, 0.5, 1], grid: false, labelFlush: true, labelFontSize: 10 } };
+  const spans = { x: { ...across, field: "from" }, x2: { field: "to" } };
+  const bars = (field, fill) => ({
+    mark: { type: "rect", fill, stroke: "var(--card)", strokeWidth: 1 },
+    encoding: { ...spans, y: { field, type: "quantitative", axis: null }, y2: { datum: 0 }, tooltip: ["from", "to", "kept", "all"].map((name) => ({ field: name, type: "quantitative" })) },
+  });
+  const brush = { name: "brush", select: { type: "interval", encodings: ["x"], translate: false, zoom: false, mark: { fillOpacity: 0, strokeOpacity: 0 } } };
+  const picture = {
+    height: 58,
+    layer: [
+      { ...bars("all", "var(--rule)"), params: [brush] },
+      bars("kept", "var(--accent)"),
+      { data: { name: "range", values: [] }, mark: { type: "rect", fill: "#e8a01a", fillOpacity: 0.25, stroke: "#c77f00", tooltip: null }, encoding: spans },
+    ],
+  };
+  const step = (value) => Math.round(Math.min(1, Math.max(0, value)) * 2 * bins) / (2 * bins);
+  const histograms = data.histograms.map((name) => {
+    const box = node("div", "histogram"), title = node("h3", "", name), ends = node("span"), canvas = node("div", "canvas");
     const inputs = ["from", "to"].map((word, place) => {
       const input = node("input");
       Object.assign(input, { type: "number", min: 0, max: 1, step: 0.05 });
@@ -91,50 +101,29 @@
     });
     ends.append(inputs[0], " to ", inputs[1]);
     title.append(ends);
-    const svg = svgNode("svg", { viewBox: `0 0 ${width} ${height + 14}`, preserveAspectRatio: "none" });
-    box.append(title, svg);
+    box.append(title, canvas);
     byId("histograms").append(box);
-    let start = null;
-    const place = (event) => {
-      const frame = svg.getBoundingClientRect();
-      return Math.min(1, Math.max(0, (event.clientX - frame.left) / frame.width));
-    };
-    const step = (value) => Math.round(value * 2 * bins) / (2 * bins);
-    svg.addEventListener("pointerdown", (event) => { start = place(event); svg.setPointerCapture(event.pointerId); });
-    svg.addEventListener("pointermove", (event) => {
-      if (start === null) return;
-      const [low, high] = [start, place(event)].sort((a, b) => a - b);
-      if (high - low > 0.02) setRange(name, step(low), step(high));
+    const everything = counts(name, [...Array(total).keys()]);
+    const table = () => counts(name, rows(name)).map((kept, bin) => ({ from: bin / bins, to: (bin + 1) / bins, kept, all: everything[bin] }));
+    const drawn = charts.draw(canvas, picture, table()).then((view) => {
+      charts.views.set(name, view);
+      view.addSignalListener("brush", (signal, value) => {
+        const range = value.from;
+        if (!range) { if (state.ranges[name]) { delete state.ranges[name]; update(); } return; }
+        const [low, high] = [step(Math.min(...range)), step(Math.max(...range))];
+        if (high > low) setRange(name, low, high);
+      });
+      return view;
     });
-    svg.addEventListener("pointerup", (event) => {
-      if (start !== null && Math.abs(place(event) - start) <= 0.02) { delete state.ranges[name]; update(); }
-      start = null;
-    });
-    const everything = counts(name, [...Array(total).keys()]), peak = Math.max(1, ...everything);
-    const draw = () => {
-      svg.replaceChildren();
-      const some = counts(name, rows(name));
-      for (let bin = 0; bin < bins; bin += 1) {
-        for (const [className, value] of [["all", everything[bin]], ["kept", some[bin]]]) {
-          const tall = value ? Math.max(1, (value / peak) * height) : 0;
-          const bar = svgNode("rect", { class: className, x: (bin * width) / bins + 0.5, width: width / bins - 1, y: height - tall, height: tall });
-          const tip = svgNode("title");
-          tip.textContent = `${(bin / bins).toFixed(2)} to ${((bin + 1) / bins).toFixed(2)}: ${some[bin]} of ${everything[bin]} images`;
-          bar.append(tip);
-          svg.append(bar);
-        }
-      }
-      for (const [value, anchor] of [[0, "start"], [0.5, "middle"], [1, "end"]]) {
-        const text = svgNode("text", { x: value * width, y: height + 11, "text-anchor": anchor });
-        text.textContent = String(value);
-        svg.append(text);
-      }
+    drawn.catch((error) => { canvas.textContent = "This chart could not be drawn."; console.error(error); });
+    return async () => {
       const [low, high] = state.ranges[name] ?? [0, 1];
-      if (state.ranges[name]) svg.append(svgNode("rect", { class: "brush", x: low * width, width: Math.max(1, (high - low) * width), y: 0, height }));
       inputs[0].value = low.toFixed(2);
       inputs[1].value = high.toFixed(2);
+      const view = await drawn;
+      view.data("rows", table()).data("range", state.ranges[name] ? [{ from: low, to: high }] : []);
+      await view.runAsync();
     };
-    return draw;
   });
   const setRange = (name, low, high) => {
     state.ranges[name] = [Number(low.toFixed(3)), Number(high.toFixed(3))];
@@ -286,7 +275,7 @@
     byId("grid").replaceChildren(...first.map(tile));
     byId("status").textContent = `${kept.length} of ${total} images kept; ${first.length} of ${shown.length} pictures shown.`;
     byId("more").hidden = first.length >= shown.length;
-    for (const draw of charts) draw();
+    for (const draw of histograms) draw();
     for (const button of document.querySelectorAll(".case")) button.setAttribute("aria-pressed", String(button.dataset.case === state.case));
     remember();
   };

@@ -1,0 +1,312 @@
+"""Charts of the page: tables in, Vega-Lite specifications out, which the page draws.
+
+Colours are the page's own variables, so that a chart follows its theme; what a colour says is also said by
+a shape, a place or a word. Names go into data and never into expressions. The same figures for papers are
+in `verax.reports.figures`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from verax.reports import kind
+from verax.studies.leaderboards import UNRANKED
+
+if TYPE_CHECKING:
+    from verax.studies.comparisons import Ranking
+
+Spec = dict[str, Any]
+Rows = list[dict[str, Any]]
+
+ROW = 20
+"""Height of a row of a chart, in pixels."""
+
+_REFERENCE = " || ".join(f"datum.value == '{name}'" for name in sorted(UNRANKED))
+_METHODS: Spec = {
+    "labelLimit": 170,
+    "labelFontStyle": {"condition": {"test": _REFERENCE, "value": "italic"}, "value": "normal"},
+    "labelColor": {"condition": {"test": _REFERENCE, "value": "var(--muted)"}, "value": "var(--ink)"},
+    "title": None,
+    "ticks": False,
+    "domain": False,
+}
+_AXIS: Spec = {"titleAnchor": "end", "titleLimit": 420}
+"""The title may reach over the names of methods, never beyond the chart."""
+_SHAPES = {"method": "circle", "control": "diamond", "oracle": "triangle-up"}
+_COLOURS = {"method": "var(--accent)", "control": "var(--muted)", "oracle": "var(--ink)"}
+_REGIONS = {
+    "focus": "var(--region-focus)",
+    "avoid": "var(--region-avoid)",
+    "other": "var(--region-other)",
+    "background": "var(--region-background)",
+}
+_NUMBER: Spec = {"type": "quantitative", "format": ".3f"}
+_BELOW: Spec = {
+    "orient": "bottom",
+    "title": None,
+    "columns": 2,
+    "symbolLimit": 12,
+    "labelLimit": 140,
+}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One chart.
+
+    Attributes:
+        name: its address in the page.
+        title: what stands above it.
+        alt: what it shows, for those who cannot see it.
+        rows: its numbers; what is not finite is None, because JSON knows no NaN.
+        spec: what is drawn; its data are the rows.
+        height: about, in pixels, so that the page does not jump.
+    """
+
+    name: str
+    title: str
+    alt: str
+    rows: Rows
+    spec: Spec
+    height: int
+
+
+@dataclass
+class Shelf:
+    """The charts of one page."""
+
+    charts: dict[str, Chart] = field(default_factory=dict)
+
+    def add(self, chart: Chart) -> Chart:
+        """Put a chart on the page; names are made distinct."""
+        name, number = chart.name, 2
+        while name in self.charts:
+            name, number = f"{chart.name}-{number}", number + 1
+        placed = Chart(name, chart.title, chart.alt, chart.rows, chart.spec, chart.height)
+        self.charts[name] = placed
+        return placed
+
+    def data(self) -> dict[str, Any]:
+        """For the script of the page."""
+        return {
+            name: {"title": chart.title, "alt": chart.alt, "rows": chart.rows, "spec": chart.spec}
+            for name, chart in self.charts.items()
+        }
+
+
+def plain(value: Any) -> Any:
+    """A value for JSON: numbers with five decimals, None for what is not finite."""
+    if value is None or value is pd.NA:
+        return None
+    if isinstance(value, float) or hasattr(value, "dtype"):
+        number = float(value)
+        return round(number, 5) if math.isfinite(number) else None
+    return value
+
+
+def listed(table: Sequence[Mapping[str, Any]]) -> Rows:
+    """Rows for JSON."""
+    return [{str(name): plain(value) for name, value in row.items()} for row in table]
+
+
+def tip(*words: str, **numbers: str) -> list[Spec]:
+    """What shows on hover: fields with words, then those with numbers and what they are called."""
+    return [
+        *({"field": word, "type": "nominal", "title": word} for word in words),
+        *({"field": field, "title": title, **_NUMBER} for field, title in numbers.items()),
+    ]
+
+
+def methods_axis(order: Sequence[str]) -> Spec:
+    """One row for each method, in this order."""
+    return {"field": "method", "type": "nominal", "sort": list(order), "axis": _METHODS}
+
+
+def layer(mark: Spec, **encoding: Spec | list[Spec]) -> Spec:
+    """One mark with what it shows."""
+    return {"mark": mark, "encoding": encoding}
+
+
+def _told(field: str, looks: Mapping[str, str]) -> Spec:
+    """A field whose values are told apart by the looks given, with a legend below."""
+    scale = {"domain": list(looks), "range": list(looks.values())}
+    return {"field": field, "type": "nominal", "sort": None, "scale": scale, "legend": _BELOW}
+
+
+def tall(rows: Rows, more: int) -> int:
+    """About how high a chart with a row for each method is."""
+    return ROW * len({row["method"] for row in rows}) + more
+
+
+_DOT: Spec = {"type": "point", "filled": True, "size": 70, "opacity": 1}
+_CAP: Spec = {"type": "tick", "orient": "vertical", "size": 11, "thickness": 1.4}
+
+
+def board(
+    name: str,
+    title: str,
+    table: pd.DataFrame,
+    label: str,
+    *,
+    order: Sequence[str],
+    lines: Mapping[str, float | None],
+) -> Chart:
+    """Means with intervals, one row for each method; `lines` are levels to compare with.
+
+    Args:
+        name: of the chart.
+        title: of the chart.
+        table: a leaderboard.
+        label: of the axis.
+        order: of the methods.
+        lines: word -> level; None is not drawn.
+    """
+    columns = ("rank", "value", "low", "high", "worst", "skill", "skill_low", "skill_high")
+    rows = listed(
+        [
+            {"method": str(row["method"]), "kind": kind(str(row["method"])), **{c: row[c] for c in columns}}
+            for row in table.dropna(subset="value").to_dict("records")
+        ]
+    )
+    low = min([0.0, *(row["low"] for row in rows if row["low"] is not None)])
+    high = max([1.0, *(row["high"] for row in rows if row["high"] is not None)])
+    y, scale = methods_axis(order), {"domain": [low - 0.03 * (low < 0), high], "nice": False}
+    x: Spec = {"type": "quantitative", "scale": scale, "title": label, "axis": _AXIS}
+    start, value, end = ({**x, "field": field} for field in ("low", "value", "high"))
+    said = tip("method", value="mean", low="from", high="to", worst="worst bucket", skill="skill")
+    colour, shape = _told("kind", _COLOURS), _told("kind", _SHAPES)
+    layers = [
+        layer({"type": "rule", "strokeWidth": 2}, y=y, x=start, x2={"field": "high"}, color=colour),
+        layer(_CAP, y=y, x=start, color=colour),
+        layer(_CAP, y=y, x=end, color=colour),
+        layer(_DOT, y=y, x=value, color=colour, shape=shape, tooltip=said),
+    ]
+    levels = [{"level": plain(level), "line": word} for word, level in lines.items() if level is not None]
+    if levels:
+        layers.insert(0, _levels(levels))
+    alt = ", ".join(f"{row['method']} {row['value']:.2f}" for row in rows)
+    spec: Spec = {"height": {"step": ROW}, "layer": layers}
+    return Chart(name, title, f"{title}: {alt}.", rows, spec, tall(rows, 110))
+
+
+def _levels(levels: Rows) -> Spec:
+    """Vertical lines, told apart by their dashes."""
+    dashes = {"range": [[6, 3], [2, 3], [8, 3, 2, 3], [1, 0]]}
+    drawn = layer(
+        {"type": "rule", "color": "var(--muted)", "strokeWidth": 1.4},
+        x={"field": "level", "type": "quantitative"},
+        strokeDash={"field": "line", "type": "nominal", "scale": dashes, "sort": None, "legend": _BELOW},
+        tooltip=tip("line", level="at"),
+    )
+    return {**drawn, "data": {"values": levels}}
+
+
+def slopes(
+    name: str,
+    title: str,
+    first: pd.DataFrame,
+    second: pd.DataFrame,
+    families: tuple[str, str],
+    label: str,
+) -> Chart:
+    """How means move from one family of tasks to another: two dots a method, joined."""
+    before, after = (
+        {str(row["method"]): row["value"] for row in table.dropna(subset="value").to_dict("records")}
+        for table in (first, second)
+    )
+    rows = listed(
+        [
+            {
+                "method": method,
+                families[0]: before[method],
+                families[1]: value,
+                "change": value - before[method],
+            }
+            for method, value in after.items()
+            if method in before
+        ]
+    )
+    dots = [
+        {"method": row["method"], "family": family, "value": row[family], "change": row["change"]}
+        for row in rows
+        for family in families
+    ]
+    ends = [{"method": row["method"], "from": row[families[0]], "to": row[families[1]]} for row in rows]
+    y = methods_axis([row["method"] for row in rows])
+    x: Spec = {"type": "quantitative", "title": label, "scale": {"zero": True}, "axis": _AXIS}
+    colour = _told("family", dict(zip(families, ("var(--muted)", "var(--accent)"), strict=True)))
+    shape = _told("family", dict(zip(families, ("diamond", "circle"), strict=True)))
+    joint: Spec = {"type": "rule", "color": "var(--rule)", "strokeWidth": 3}
+    said = tip("method", "family", value="mean", change="change")
+    lines = layer(joint, y=y, x={**x, "field": "from"}, x2={"field": "to"})
+    points = layer(_DOT, y=y, x={**x, "field": "value"}, color=colour, shape=shape, tooltip=said)
+    spec: Spec = {
+        "height": {"step": ROW},
+        "layer": [{**lines, "data": {"values": ends}}, {**points, "data": {"values": dots}}],
+    }
+    alt = ", ".join(f"{row['method']} {row['change']:+.2f}" for row in rows)
+    return Chart(name, title, f"{title}: {alt}.", rows, spec, tall(rows, 100))
+
+
+def shares(name: str, title: str, means: pd.DataFrame, methods: Sequence[str]) -> Chart:
+    """Where the mass of each method's maps lies, as stacked bars."""
+    there = [method for method in methods if method in means.index]
+    rows = listed(
+        [
+            {"method": method, "region": region, "place": place, "share": means.loc[method, region]}
+            for method in there
+            for place, region in enumerate(_REGIONS)
+        ]
+    )
+    x: Spec = {
+        "field": "share",
+        "type": "quantitative",
+        "stack": True,
+        "scale": {"domain": [0, 1]},
+        "title": "share of the map's mass",
+        "axis": _AXIS,
+    }
+    bars = layer(
+        {"type": "bar", "stroke": "var(--card)", "strokeWidth": 1},
+        y=methods_axis(there),
+        x=x,
+        color=_told("region", _REGIONS),
+        order={"field": "place", "type": "quantitative"},
+        tooltip=tip("method", "region", share="share"),
+    )
+    alt = ", ".join(f"{method} {means.loc[method, 'focus']:.2f}" for method in there)
+    spec: Spec = {"height": {"step": ROW}, **bars}
+    return Chart(name, title, f"{title}; on the focus: {alt}.", rows, spec, tall(rows, 110))
+
+
+def ranks(name: str, title: str, ranking: Ranking) -> Chart:
+    """Mean ranks with half the critical difference to each side: bars that overlap are tied."""
+    half = ranking.critical / 2
+    rows = listed(
+        [
+            {"method": method, "rank": rank, "low": rank - half, "high": rank + half}
+            for method, rank in ranking.ranks.items()
+        ]
+    )
+    y = methods_axis(list(ranking.ranks))
+    x: Spec = {
+        "type": "quantitative",
+        "scale": {"zero": False, "nice": False},
+        "title": "mean rank over buckets",
+        "axis": {**_AXIS, "tickMinStep": 1, "format": "d"},
+    }
+    said = tip("method", rank="mean rank", low="from", high="to")
+    bar: Spec = {"type": "bar", "height": 7, "color": "var(--accent)", "opacity": 0.3, "cornerRadius": 3}
+    dot = {**_DOT, "color": "var(--accent)"}
+    layers = [
+        layer(bar, y=y, x={**x, "field": "low"}, x2={"field": "high"}, tooltip=said),
+        layer(dot, y=y, x={**x, "field": "rank"}, tooltip=said),
+    ]
+    alt = ", ".join(f"{method} {rank:.1f}" for method, rank in ranking.ranks.items())
+    spec: Spec = {"height": {"step": ROW}, "layer": layers}
+    return Chart(name, title, f"{title}: {alt}.", rows, spec, tall(rows, 80))

@@ -1,0 +1,78 @@
+"""Provenance: what a run holds and where it comes from, in words and numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from verax import reports
+from verax.reports import agreement
+from verax.studies.leaderboards import HEADLINES
+
+if TYPE_CHECKING:
+    from verax.reports.digests import Digest
+
+
+def facts(digest: Digest) -> list[tuple[str, str]]:
+    """What stands at the top of the page."""
+    manifest, scores = digest.run.manifest, digest.run.scores
+    subjects = {
+        str(unit["name"]).removesuffix(f": {unit['method']}"): unit
+        for unit in manifest["units"]
+        if "samples" in unit
+    }
+    keys = ["task", "network", "seed", "sample"]
+    main = (scores["protocol"] == digest.main) & (scores["metric"] == HEADLINES[digest.main])
+    passed = sum(bool(entry["passed"]) for entry in manifest["certificates"])
+    degenerate = sum(
+        unit.get("degenerate", 0) for unit in manifest["units"] if reports.kind(unit["method"]) == "method"
+    )
+    certified = f"{passed} of {len(manifest['certificates'])}" if manifest["certificates"] else "none made"
+    scored = str(len(scores.loc[main, keys].drop_duplicates()))
+    if digest.main == "exact":
+        return [
+            ("tasks", str(len(manifest["tasks"]))),
+            ("networks", str(len(manifest["networks"]))),
+            ("certificates passed", certified),
+            ("R² on held-out samples", agreement.fit_words(manifest, list(digest.run.families))[3:] or "–"),
+            ("samples scored", scored),
+            ("degenerate maps of methods", str(degenerate)),
+            ("failures", str(len(manifest["failures"]))),
+            ("seconds of training", f"{sum(t['seconds'] for t in manifest.get('trained', [])):.0f}"),
+            ("seconds of computing", f"{manifest['seconds']:.0f}"),
+            ("units taken from the store", _reused(manifest)),
+        ]
+    return [
+        ("tasks", str(len(manifest["tasks"]))),
+        ("networks", str(len(manifest["networks"]))),
+        ("certificates passed", certified),
+        ("samples", str(sum(unit["samples"] for unit in subjects.values()))),
+        ("samples with a focus, scored", scored),
+        ("samples the network got wrong", str(sum(unit["wrong"] for unit in subjects.values()))),
+        ("degenerate maps of methods, all samples", str(degenerate)),
+        ("failures", str(len(manifest["failures"]))),
+        ("seconds of computing", f"{manifest['seconds']:.0f}"),
+        ("units taken from the store", _reused(manifest)),
+    ]
+
+
+def _reused(manifest: Mapping[str, Any]) -> str:
+    """How many units were in the store, and how many entries of it could not be used."""
+    total = manifest.get("total_units", len(manifest["units"]))
+    damaged = manifest.get("damaged_entries", 0)
+    aside = f"; {damaged} damaged, set aside and computed anew" if damaged else ""
+    return f"{manifest.get('reused_units', 0)} of {total}{aside}"
+
+
+def methods(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What was run, with which parameters, and how long it took."""
+    rows = []
+    for entry in manifest["methods"]:
+        units = [unit for unit in manifest["units"] if unit["method"] == entry["label"] and "samples" in unit]
+        seconds = sum(unit["seconds"] for unit in units)
+        maps = sum(unit["samples"] for unit in units)
+        parameters = ", ".join(f"{name} = {json.dumps(value)}" for name, value in entry["parameters"].items())
+        timing = f"{seconds:.1f} s ({1000 * seconds / maps:.1f} ms a map)" if maps else "–"
+        rows.append({**entry, "parameters": parameters or "none", "timing": timing})
+    return rows
