@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test test-full lint bench docs cards weights clean
+.PHONY: run test test-full lint bench docs cards charting weights clean
 
 run: $(VENV)/.core
 	$(BIN)/verax run smerf-quick
@@ -38,6 +38,10 @@ docs: $(VENV)/.docs
 # Write the method cards and their pictures from the registry; a test says when they are out of date.
 cards: $(VENV)/.core
 	$(BIN)/python tools/cards.py
+
+# Build the charting library that reports carry (needs node and npm).
+charting:
+	$(PYTHON) tools/charting.py
 
 # Train the shipped networks again (minutes on a GPU, hours on a CPU).
 SETTINGS := simple-fr simple-nr complex-fr complex-cr1 complex-cr2 complex-cr3 complex-cr4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +33,7 @@ class Album:
     """Puts sheets into the page while there is room, then beside it."""
 
     folder: Path
-    left: int = BUDGET
+    left: int = field(default_factory=lambda: BUDGET)
     files: int = 0
 
     def place(self, picture: bytes, word: str) -> str:
@@ -102,6 +102,7 @@ def sheets(run: Run, methods: Sequence[str], protocol: str, album: Album) -> lis
                 "seed": seed,
                 "reasoning": str(tasks[name].get("reasoning", "")),
                 "methods": there,
+                "absent": [method for method in methods if method not in there],
                 "kinds": [kind(method) for method in there],
                 "scenes": [
                     {

@@ -38,7 +38,7 @@ const charts = (() => {
     const entries = typeof value === "object" ? Object.entries(value) : [["", value]];
     for (const [name, text] of entries) {
       const line = node("div");
-      line.append(node("span", "name", name), node("span", "value", String(text)));
+      line.append(node("span", "name", name), node("span", "value", text === null || text === "null" ? "–" : String(text)));
       tip.append(line);
     }
     const wide = tip.offsetWidth, tall = tip.offsetHeight, room = document.documentElement.clientWidth;

@@ -109,7 +109,7 @@
     return made;
   };
   const scene = (sheet, row, other) => {
-    const made = node("section", "scene-block"), head = node("h4", "", sheet.scenes[row].scene);
+    const made = node("section", "scene-block"), head = node("h3", "", sheet.scenes[row].scene);
     const value = state.sort ? figure(sheet, row) : null;
     const words = { best: "mean of the chosen methods", worst: "mean of the chosen methods", disagreement: "from the lowest to the highest" };
     head.append(node("span", "note", ` bucket ${sheet.scenes[row].group}${value === null ? "" : `; ${words[state.sort]}: ${value.toFixed(2)}`}`));
@@ -161,6 +161,7 @@
     const sheet = current(), count = chosen(sheet).length, other = state.beside === "" ? null : of(state.task)[Number(state.beside)];
     byId("pick-summary").textContent = `Methods (${count} of ${sheet.methods.length})`;
     byId("g-reasoning").textContent = sheet.reasoning;
+    byId("g-absent").textContent = sheet.absent.length ? ` No maps, because they failed: ${sheet.absent.join(", ")}.` : "";
     root.classList.toggle("few", count <= 4);
     root.replaceChildren(...(count ? order(sheet).map((row) => scene(sheet, row, other)) : [node("p", "", "Choose at least one method.")]));
     if (kept) remember();

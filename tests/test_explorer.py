@@ -1,0 +1,293 @@
+"""The explorer in a real browser: what is drawn, what can be done, and that nothing leaves the page."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import verax
+from made_up_runs import Made, build
+from verax.reports import pages, sheets
+
+EVIL = "</script><img src=x onerror=window.hacked=1>{{7*7}}${alert(1)}'\""
+WIDTHS = [400, 1600]
+BAD = ("error", "warning")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Debian's chromium, driven by Playwright."""
+    from playwright.sync_api import sync_playwright
+
+    found = shutil.which("chromium") or shutil.which("google-chrome")
+    if found is None:
+        if os.environ.get("CI"):
+            pytest.fail("continuous integration needs a browser: apt-get install chromium")
+        pytest.skip("no browser is installed: apt-get install chromium")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
+        yield opened
+        opened.close()
+
+
+class Tab:
+    """A page that keeps what went wrong in it and what it asked for."""
+
+    def __init__(
+        self, browser, path: Path, width: int = 1600, scheme: str = "light", anchor: str = ""
+    ) -> None:
+        context = browser.new_context(
+            viewport={"width": width, "height": 1000}, color_scheme=scheme, accept_downloads=True
+        )
+        self.page, self.faults, self.requests = context.new_page(), [], []
+        self.page.on(
+            "console", lambda m: self.faults.append(m.text) if m.type in ("error", "warning") else None
+        )
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(path.as_uri() + anchor)
+        self.page.wait_for_selector("#viewer canvas, #grid figure")
+
+    def draw_all(self) -> int:
+        """Scroll through the page until every chart is drawn; how many there are."""
+        figures = self.page.locator("figure[data-chart]")
+        for number in range(figures.count()):
+            figures.nth(number).scroll_into_view_if_needed()
+            self.page.wait_for_function(
+                "n => document.querySelectorAll('figure[data-chart]')[n].dataset.drawn", arg=number
+            )
+        return figures.count()
+
+    def asked(self) -> list[str]:
+        """What was asked for beyond the file itself and what it holds."""
+        return [url for url in self.requests[1:] if not url.startswith("data:")]
+
+    def close(self) -> None:
+        self.page.context.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory) -> Path:
+    made = Made(methods={"good": 0.8, "fair": 0.5, "bad": 0.2}, networks=("net", "other"))
+    return build(tmp_path_factory.mktemp("explorer") / "run", made).report()
+
+
+@pytest.fixture
+def tab(browser, report):
+    opened = Tab(browser, report)
+    yield opened
+    assert opened.faults == []
+    assert opened.asked() == []
+    opened.close()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_charts_are_drawn_and_fit(browser, report, width, scheme):
+    tab = Tab(browser, report, width, scheme)
+    assert tab.draw_all() >= 12
+    for chart in tab.page.locator("figure[data-chart] .canvas").all():
+        assert chart.locator("svg path, svg text").count() > 5
+    wide = tab.page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= width, "the page scrolls sideways"
+    assert tab.faults == []
+    assert tab.asked() == []
+    tab.close()
+
+
+def test_numbers_show_on_hover_and_as_a_table(tab):
+    figure = tab.page.locator("figure[data-chart=leaderboard-sound-complex]").last
+    figure.scroll_into_view_if_needed()
+    figure.locator("svg").wait_for()
+    figure.locator(".mark-symbol path").first.hover()
+    said = dict(zip(*[iter(tab.page.locator(".tip").inner_text().split("\n"))] * 2, strict=True))
+    assert said["method"] == "oracle"
+    assert said["mean"] == "1.000"
+    assert said["skill"] == "–"
+    figure.locator("summary").click()
+    rows = figure.locator("details tbody tr")
+    assert rows.count() == 6  # three methods, two controls, the oracle
+    assert "good" in figure.locator("details tbody").inner_text()
+
+
+def test_charts_are_saved(tab):
+    figure = tab.page.locator("figure[data-chart=shares-complex]")
+    figure.scroll_into_view_if_needed()
+    figure.locator("svg").wait_for()
+    for kind, begins in (("svg", "<svg"), ("csv", "method,region,place,share")):
+        with tab.page.expect_download() as found:
+            figure.locator(f"[data-save={kind}]").click()
+        text = Path(found.value.path()).read_text()
+        assert text.startswith(begins)
+        assert "var(" not in text  # a file has no page to take colours from
+        assert "good" in text
+
+
+def test_a_task_is_chosen_in_the_profiles(tab):
+    figure = tab.page.locator("figure[data-chart=profiles]")
+    figure.scroll_into_view_if_needed()
+    figure.locator("svg").wait_for()
+    before = figure.locator("svg").inner_html()
+    figure.locator("select").select_option("world/hard")
+    figure.locator("summary").click()
+    tab.page.wait_for_function(
+        "old => document.querySelector('figure[data-chart=profiles] svg').innerHTML !== old", arg=before
+    )
+    assert "world/easy" not in figure.locator("tbody").inner_text()
+
+
+def test_gallery_picks_sorts_and_links(browser, report, tab):
+    page = tab.page
+    assert page.locator("#viewer .scene-block").count() == 3
+    page.locator("#g-task").select_option("world/hard")
+    page.locator("#g-bucket").select_option("2")
+    assert page.locator("#viewer .scene-block").count() == 1
+    page.locator("#g-bucket").select_option("")
+    page.locator("#g-sort").select_option("worst")
+    means = [float(text.rpartition(": ")[2]) for text in page.locator("#viewer h3 .note").all_inner_texts()]
+    assert means == sorted(means)
+    page.locator("#g-sort").select_option("disagreement")
+    gaps = [float(text.rpartition(": ")[2]) for text in page.locator("#viewer h3 .note").all_inner_texts()]
+    assert gaps == sorted(gaps, reverse=True)
+    page.locator("#g-beside").select_option("1")
+    assert page.locator("#viewer .scene-block").first.locator(".scene").count() == 2
+    page.locator(".picker summary").click()
+    page.locator("[data-pick=none]").click()
+    assert "at least one" in page.locator("#viewer").inner_text()
+    page.locator("#pick-list input").first.check()
+    assert page.locator("#viewer .scene").first.locator("button.map").count() == 1
+    address = page.evaluate("location.hash")
+    again = Tab(browser, report, anchor=address)
+    for control in ("task", "beside", "sort"):
+        ours, theirs = (one.locator(f"#g-{control}").input_value() for one in (page, again.page))
+        assert ours == theirs
+    assert again.page.locator("#viewer .scene").first.locator("button.map").count() == 1
+    again.close()
+
+
+def test_a_map_opens_in_large_and_closes_by_keyboard(tab):
+    tab.page.locator("#viewer button.map").first.focus()
+    tab.page.keyboard.press("Enter")
+    assert tab.page.locator("#large-pictures canvas").count() == 2
+    tab.page.keyboard.press("Escape")
+    assert not tab.page.locator("#large").is_visible()
+
+
+def test_tiles_are_cut_where_they_belong(tab):
+    """The pixels of every tile are those of its own map."""
+    same = tab.page.evaluate(
+        """async () => {
+          const data = JSON.parse(document.getElementById("data").textContent), sheet = data.sheets[0];
+          const image = new Image();
+          image.src = sheet.maps;
+          await image.decode();
+          const [high, wide] = sheet.size, tiles = document.querySelectorAll("#viewer .scene");
+          const whole = document.createElement("canvas");
+          Object.assign(whole, { width: image.width, height: image.height });
+          whole.getContext("2d").drawImage(image, 0, 0);
+          const pixels = (canvas, x, y) => canvas.getContext("2d").getImageData(x, y, wide, high).data;
+          const same = (canvas, column, row) => {
+            const expected = pixels(whole, column * wide, row * high);
+            return canvas.width === wide && pixels(canvas, 0, 0).every((value, i) => value === expected[i]);
+          };
+          const maps = (scene) => [...scene.querySelectorAll("button canvas")];
+          return [...tiles].every((scene, row) => maps(scene).every((canvas, i) => same(canvas, i, row)));
+        }"""
+    )
+    assert same
+    tab.faults = [fault for fault in tab.faults if "willReadFrequently" not in fault]  # of this test
+
+
+def test_the_theme_can_be_changed(tab):
+    def paper() -> str:
+        return tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    before = paper()
+    tab.page.locator("#theme").click()
+    assert paper() != before
+    assert tab.page.locator("#theme").inner_text() == "Light"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_is_accessible(browser, report, scheme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    tab = Tab(browser, report, scheme=scheme)
+    tab.draw_all()
+    found = Axe().run(tab.page)
+    assert found.violations_count == 0, found.generate_report()
+    tab.close()
+
+
+def test_hostile_names_stay_inert(browser, tmp_path):
+    made = Made(methods={EVIL: 0.8, "=1+1": 0.3}, tasks={EVIL: EVIL}, name=EVIL, description=EVIL)
+    tab = Tab(browser, build(tmp_path / "run", made).report())
+    tab.draw_all()
+    assert tab.page.evaluate("window.hacked") is None
+    assert tab.page.locator("img[src=x]").count() == 0
+    assert EVIL in tab.page.locator("h1").inner_text()
+    assert EVIL in tab.page.locator("#viewer figcaption").nth(1).inner_text()
+    figure = tab.page.locator("figure[data-chart^=leaderboard]").first
+    with tab.page.expect_download() as saved:
+        figure.locator("[data-save=csv]").click()
+    assert "'=1+1" in Path(saved.value.path()).read_text()  # no formula for a spreadsheet
+    assert tab.faults == []
+    assert tab.asked() == []
+    tab.close()
+
+
+def test_large_sheets_lie_beside_the_page(browser, tmp_path, monkeypatch):
+    monkeypatch.setattr(sheets, "BUDGET", 0)
+    run = build(tmp_path / "run")
+    tab = Tab(browser, run.report())
+    asked = tab.asked()
+    assert asked
+    assert all(url.startswith((run.folder / "sheets").as_uri()) for url in asked)
+    assert tab.page.locator("#viewer canvas").first.evaluate("canvas => canvas.width") > 0
+    assert tab.faults == []
+    tab.close()
+    monkeypatch.undo()
+    run.report()
+    assert not (run.folder / "sheets").exists()
+
+
+def test_a_script_that_is_not_ours_does_not_run(browser, report, tmp_path):
+    text = report.read_text().replace("</footer>", "</footer><script>window.hacked = 1</script>")
+    (tmp_path / "changed.html").write_text(text)
+    tab = Tab(browser, tmp_path / "changed.html")
+    assert tab.page.evaluate("window.hacked") is None
+    assert any("Content Security Policy" in fault for fault in tab.faults)
+    tab.close()
+
+
+def test_histograms_of_an_alignment_can_be_brushed(browser, tmp_path):
+    from test_align import Halves, Squares
+
+    path = verax.align(Halves(), Squares(24), method="gradient").report(tmp_path / "page")
+    tab = Tab(browser, path)
+    place = tab.page.locator(".histogram .canvas svg").first
+    place.scroll_into_view_if_needed()
+    box = place.bounding_box()
+    tab.page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 20)
+    tab.page.mouse.down()
+    tab.page.mouse.move(box["x"] + 0.9 * box["width"], box["y"] + 22, steps=5)
+    tab.page.mouse.up()
+    tab.page.wait_for_function("location.hash.includes('iou=')")
+    low, high = tab.page.evaluate("location.hash").partition("iou=")[2].split("-")
+    assert 0.1 < float(low) < 0.3
+    assert 0.8 < float(high) <= 1
+    assert "of 24 images kept" in tab.page.locator("#status").inner_text()
+    tab.page.goto(path.as_uri() + "#iou=0.9-1")
+    assert tab.page.locator("#histograms input").first.input_value() == "0.90"
+    assert tab.faults == []
+    assert tab.asked() == []
+    tab.close()
+
+
+def test_json_cannot_end_its_script():
+    text = str(pages.script_json({"name": EVIL + "\u2028"}))
+    assert "<" not in text
+    assert "\u2028" not in text
