@@ -1,6 +1,8 @@
-"""Which device to compute on."""
+"""Which device to compute on, and how much of its memory was needed."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import torch
 
@@ -32,3 +34,41 @@ def resolve(device: str | torch.device = "auto") -> torch.device:
 def describe(device: torch.device) -> str:
     """The device in words, for manifests."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+class Memory:
+    """How much memory a piece of work needed beyond what was in use before it.
+
+    On a GPU torch counts what it allocates. Elsewhere it is the resident memory of this process, whose peak
+    only Linux lets be set back; where that is not possible, nothing is said.
+    """
+
+    _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.before: int | None = None
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+            self.before = torch.cuda.memory_allocated(device)
+            return
+        try:
+            self._CLEAR.write_text("5")  # sets the peak back to what is resident now
+            self.before = self._resident("VmHWM")
+        except (OSError, ValueError):
+            return
+
+    def _resident(self, field: str) -> int:
+        line = next(line for line in self._STATUS.read_text().splitlines() if line.startswith(field))
+        return 1024 * int(line.split()[1])
+
+    def peak(self) -> int | None:
+        """Bytes; None where it cannot be known."""
+        if self.before is None:
+            return None
+        now = (
+            torch.cuda.max_memory_allocated(self.device)
+            if self.device.type == "cuda"
+            else self._resident("VmHWM")
+        )
+        return max(0, now - self.before)

@@ -74,5 +74,7 @@ def methods(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
         maps = sum(unit["samples"] for unit in units)
         parameters = ", ".join(f"{name} = {json.dumps(value)}" for name, value in entry["parameters"].items())
         timing = f"{seconds:.1f} s ({1000 * seconds / maps:.1f} ms a map)" if maps else "–"
-        rows.append({**entry, "parameters": parameters or "none", "timing": timing})
+        peak = max((unit.get("peak_bytes") or 0 for unit in units), default=0)
+        memory = f"{peak / 1e6:,.0f} MB" if peak else "–"
+        rows.append({**entry, "parameters": parameters or "none", "timing": timing, "memory": memory})
     return rows

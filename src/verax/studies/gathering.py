@@ -124,11 +124,15 @@ _COUNTS = ("samples", "wrong", "degenerate", "explaining_seconds", "scoring_seco
 
 
 def merge(parts: list[Result]) -> Result:
-    """The results of a cell's blocks as one, without tables: counts are added, maps are joined."""
+    """The results of a cell's blocks as one, without tables: counts are added, maps are joined,
+    and of memory the largest need counts.
+    """
     info: dict[str, Any] = dict(parts[0].info)
     for name in _COUNTS:
         if name in info:
             info[name] = sum(part.info[name] for part in parts)
+    if "peak_bytes" in info:
+        info["peak_bytes"] = max(part.info.get("peak_bytes") or 0 for part in parts)
     maps = dict(parts[0].maps)
     if "maps" in maps:
         maps["maps"] = torch.cat([part.maps["maps"] for part in parts])
