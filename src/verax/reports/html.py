@@ -28,9 +28,9 @@ from verax.reports import (
     truths,
 )
 from verax.reports.repetition import command
-from verax.reports.verdicts import Boards, disagreements, verdict
+from verax.reports.verdicts import CEILINGS, Boards, disagreements, verdict
 from verax.studies import tiers
-from verax.studies.leaderboards import HEADLINES, PAIRS, SKILLED, SUCCESS, method_order, pairs
+from verax.studies.leaderboards import HEADLINES, PAIRS, SKILLED, SUCCESS, pairs
 from verax.studies.runs import REPORT
 
 if TYPE_CHECKING:
@@ -52,8 +52,7 @@ class Digest:
     @classmethod
     def of(cls, run: Run) -> Digest:
         """Read a run."""
-        seen = set(run.scores["protocol"].unique())
-        protocols = [name for name in HEADLINES if name in seen]
+        protocols = [name for name in HEADLINES if name in run.protocols]
         # the other truths have a section of their own
         protocols = [name for name in protocols if ":" not in name] or protocols
         families: dict[str, list[str]] = {}
@@ -82,7 +81,7 @@ class Digest:
         """Methods by their rank on the headline family, then controls, then the oracle."""
         board = self.boards.get((self.main, self.headline))
         ordered = [] if board is None else [str(name) for name in board["method"]]
-        ordered += [name for name in method_order(self.run.scores) if name not in ordered]
+        ordered += [name for name in self.run.methods if name not in ordered]
         return sorted(ordered, key=lambda name: ("method", "control", "oracle").index(reports.kind(name)))
 
 
@@ -116,7 +115,7 @@ def board_rows(board: pd.DataFrame | None, labels: Sequence[str]) -> list[dict[s
 
 
 def _boards(digest: Digest, protocol: str, album: figures.Album) -> list[dict[str, Any]]:
-    scores, parts = digest.run.scores, []
+    parts = []
     labels = [str(method["label"]) for method in digest.run.manifest["methods"]]
     for family, tasks in digest.families.items():
         board = digest.boards.get((protocol, family))
@@ -139,7 +138,8 @@ def _boards(digest: Digest, protocol: str, album: figures.Album) -> list[dict[st
             if len(incomplete):
                 part["note"] += f"; without a rank, because they failed somewhere: {', '.join(incomplete)}"
             board = board.dropna(subset="value")
-            chance = figures.chance_level(scores, tasks) if protocol == "sound" else None
+            sound = protocol == "sound"
+            chance = figures.chance_level(digest.run.some(figures.CHANCE), tasks) if sound else None
             threshold = SUCCESS if protocol == "published" else None
             drawn = figures.leaderboard(board, figures.LABELS[protocol], chance=chance, threshold=threshold)
             alt = ", ".join(f"{m} {v:.2f}" for m, v in zip(board["method"], board["value"], strict=True))
@@ -151,7 +151,7 @@ def _boards(digest: Digest, protocol: str, album: figures.Album) -> list[dict[st
 
 def _success(digest: Digest, album: figures.Album) -> list[dict[str, Any]]:
     run, methods = digest.run, digest.methods()
-    present = pairs(run.scores, "task", "method")
+    present = pairs(run.contents, "task", "method")
     parts = []
     for protocol in [name for name in digest.protocols if name in PAIRS]:
         try:
@@ -191,7 +191,7 @@ def _shares(digest: Digest, album: figures.Album) -> list[dict[str, Any]]:
     for family, tasks in digest.families.items():
         board = digest.boards.get(("sound", family))
         if board is not None:
-            drawn = figures.shares(figures.share_means(digest.run.scores, tasks), board)
+            drawn = figures.shares(figures.share_means(digest.run.some(figures.SHARES), tasks), board)
             alt = f"Where the mass of each method's maps lies on {family} tasks."
             parts.append({"family": family, "figure": album.add(f"shares-{family}", drawn, alt)})
     return parts
@@ -248,20 +248,19 @@ def _atlas(digest: Digest, album: figures.Album) -> list[dict[str, Any]]:
 
 
 def _facts(digest: Digest) -> list[tuple[str, str]]:
-    manifest, scores = digest.run.manifest, digest.run.scores
+    manifest, scores = digest.run.manifest, digest.run.some([(digest.main, HEADLINES[digest.main])])
     subjects = {
         str(unit["name"]).removesuffix(f": {unit['method']}"): unit
         for unit in manifest["units"]
         if "samples" in unit
     }
     keys = ["task", "network", "seed", "sample"]
-    main = (scores["protocol"] == digest.main) & (scores["metric"] == HEADLINES[digest.main])
     passed = sum(bool(entry["passed"]) for entry in manifest["certificates"])
     degenerate = sum(
         unit.get("degenerate", 0) for unit in manifest["units"] if reports.kind(unit["method"]) == "method"
     )
     certified = f"{passed} of {len(manifest['certificates'])}" if manifest["certificates"] else "none made"
-    scored = str(len(scores.loc[main, keys].drop_duplicates()))
+    scored = str(len(scores[keys].drop_duplicates()))
     if digest.main == "exact":
         return [
             ("tasks", str(len(manifest["tasks"]))),
@@ -357,7 +356,7 @@ def context(run: Run, album: figures.Album) -> dict[str, Any]:
         "truths": truths.parts(run, list(digest.families)),
         "identified": identifiability.part(everything, album),
         "published": _boards(digest, "published", album) if both else [],
-        "disagreements": disagreements(digest.boards, run.scores, run.families) if both else [],
+        "disagreements": disagreements(digest.boards, run.some(CEILINGS), run.families) if both else [],
         "faithfulness": faithfulness.parts(run, list(digest.families), digest.methods(), truth),
         "promises": promises.rows(manifest),
         "alarms": promises.alarms(manifest),
