@@ -4,7 +4,9 @@ Compiled, stored and resumed with units that compute nothing, so that what is me
 time and the peak memory of each phase in a process of its own. Entries of the large plan are written without
 waiting for the disk (fsync); what waiting costs is measured beside it, on fewer units.
 
-python benchmarks/scale.py [--units 1000000] [--folder DIR]
+Leaderboards and reports are read from a made-up run with five million score rows (--rows), as streams.
+
+python benchmarks/scale.py [--units 1000000] [--rows 5000000] [--only plan|reports|executors] [--folder DIR]
 """
 
 from __future__ import annotations
@@ -96,17 +98,21 @@ def phase(name: str, units: int, folder: Path) -> None:
         work = driver(large(units, folder), folder)
         work.drive()
         count = work.tally.reused
-    elif name == "rows of a leaderboard":
+    elif name in (LEADERBOARD, REPORT):
         run = verax.Run(folder / "big")
-        board = run.leaderboard(metric="iou")
-        count = pq.ParquetFile(folder / "big" / "scores.parquet").metadata.num_rows
-        assert len(board) == METHODS
+        count = pq.ParquetFile(run.folder / "scores.parquet").metadata.num_rows
+        if name == REPORT:
+            run.report()
+        else:
+            assert len(run.leaderboard(metric="iou")) == METHODS
+        assert "scores" not in vars(run)  # never all of them
     else:
         count = sum(problem is None for problem in upkeep.verify(Store(folder)))
     took = time.perf_counter() - start
     each, cpu = 1e3 * took / count, 1e3 * (time.process_time() - busy) / count
     spent = f"{took:8.1f} s {each:8.4f} ms each ({cpu:.4f} of CPU)"
-    print(f"{name:30s}{count:>10,} units {spent} {_peak() - before:6.0f} MB more", flush=True)
+    what = "rows " if name in (LEADERBOARD, REPORT) else "units"
+    print(f"{name:30s}{count:>10,} {what} {spent} {_peak() - before:6.0f} MB more", flush=True)
 
 
 def _peak() -> float:
@@ -127,8 +133,8 @@ def look_ups(folder: Path) -> None:
         print(f"a look-up in the {name} store: {took:.1f} us", flush=True)
 
 
-ROWS = 50_000_000
 METHODS = 40
+LEADERBOARD, REPORT = "rows of a leaderboard", "rows of a report"
 
 
 def table(folder: Path, count: int) -> None:
@@ -136,7 +142,7 @@ def table(folder: Path, count: int) -> None:
     run = verax.run(
         STUDY, methods=["gradient"], samples=1, store=folder / "s", out=folder / "big", quiet=True
     )
-    methods = [f"method-{k}" for k in range(METHODS)]
+    methods = [f"method-{k}" for k in range(METHODS - REFERENCES + 1)] + ["input", "edge", "random", "oracle"]
     cells = list(itertools.product(STUDY["tasks"], methods, metric_names("sound"), range(1, 13)))
     samples = count // len(cells)
     number, draw = np.arange(samples), np.random.default_rng(0)
@@ -194,10 +200,35 @@ def speed_up(folder: Path) -> None:
         )
 
 
+def alone(name: str, units: int, folder: Path) -> None:
+    """One phase in a process of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    line = [sys.executable, __file__, "--phase", name, "--units", str(units), "--folder", str(folder)]
+    subprocess.run(line, check=True)
+
+
+def plans(units: int, folder: Path) -> None:
+    """A large plan: compiled, stored, resumed, verified."""
+    alone("compiled", units, folder / "large")
+    alone("stored, waiting for the disk", min(2000, units), folder / "small")
+    for name in ("stored", "resumed", "verified"):
+        alone(name, units, folder / "large")
+    look_ups(folder / "large")
+
+
+def reports(rows: int, folder: Path) -> None:
+    """A large table of scores: written, ranked, reported."""
+    table(folder, rows)
+    for name in (LEADERBOARD, REPORT):
+        alone(name, rows, folder)
+
+
 def main() -> None:
     """Print a line for each phase."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--units", type=int, default=1_000_000)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--only", choices=("plan", "reports", "executors"))
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--phase")
     chosen = parser.parse_args()
@@ -206,20 +237,13 @@ def main() -> None:
         return
     folder = chosen.folder or Path(tempfile.mkdtemp(prefix="verax-scale-"))
     try:
-        phases = [
-            (name, chosen.units, folder / "large") for name in ("compiled", "stored", "resumed", "verified")
-        ]
-        phases.insert(1, ("stored, waiting for the disk", min(2000, chosen.units), folder / "small"))
-        for name, units, where in phases:
-            where.mkdir(parents=True, exist_ok=True)
-            line = [sys.executable, __file__, "--phase", name, "--units", str(units), "--folder", str(where)]
-            subprocess.run(line, check=True)
-        look_ups(folder / "large")
-        table(folder, ROWS)
-        line = [sys.executable, __file__, "--phase", "rows of a leaderboard", "--folder", str(folder)]
-        subprocess.run(line, check=True)
-        overhead(large(10_000, folder), 10_000)
-        speed_up(folder)
+        if chosen.only in (None, "plan"):
+            plans(chosen.units, folder)
+        if chosen.only in (None, "reports"):
+            reports(chosen.rows, folder)
+        if chosen.only in (None, "executors"):
+            overhead(large(10_000, folder), 10_000)
+            speed_up(folder)
     finally:
         if not chosen.folder:
             shutil.rmtree(folder, ignore_errors=True)

@@ -273,11 +273,11 @@ def test_a_training_that_fails_is_recorded_and_the_rest_goes_on(monkeypatch):
         "protocols": ["exact"],
         "missing": "train",
     }
-    with pytest.warns(VeraxWarning, match="ridge seed 0: training: no room for it$"):
-        run = verax.run(study, quiet=True)
+    with pytest.warns(VeraxWarning, match="ridge seed 0: training: Out of memory: no room for it$"):
+        run = verax.run(study, quiet=True, executor="inline")
     assert set(run.scores["network"].unique()) == {"linear"}
-    assert [failure["reason"] for failure in run.failures] == ["no room for it"]
-    with pytest.raises(WeightsError, match="No network of the study could be trained: no room"):
+    assert [failure["reason"] for failure in run.failures] == ["Out of memory: no room for it"]
+    with pytest.raises(WeightsError, match="No network of the study could be trained: Out of memory: no"):
         verax.run({**study, "networks": ["ridge"]}, quiet=True)
     fails[0] = False
     again = verax.run(study, quiet=True)

@@ -48,6 +48,7 @@ class Registry(Generic[T]):
         self._group = group
         self._items: dict[str, T | str] = dict(targets or {})
         self._aliases: dict[str, str] = {}
+        self._added: set[str] = set()
         self._lock = threading.RLock()
         self._plugins_loaded = group is None
 
@@ -61,6 +62,7 @@ class Registry(Generic[T]):
                 if word in taken and not replace:
                     raise InvalidParameter(f"The {self.noun} {word!r} exists already.")
             self._items[name] = item
+            self._added.add(name)
             self._aliases.update(dict.fromkeys(aliases, name))
         return item
 
@@ -68,6 +70,7 @@ class Registry(Generic[T]):
         """Forget `name` and its aliases."""
         with self._lock:
             self._items.pop(name, None)
+            self._added.discard(name)
             self._aliases = {alias: target for alias, target in self._aliases.items() if target != name}
 
     def canonical(self, name: str) -> str:
@@ -93,6 +96,10 @@ class Registry(Generic[T]):
                 item = cast("T", load(item))
                 self._items[name] = item
             return item
+
+    def added(self, name: str) -> bool:
+        """Whether this process registered `name` itself, so that other processes may not know it."""
+        return self.canonical(name) in self._added
 
     def names(self) -> list[str]:
         """All names, in the order in which they were registered."""

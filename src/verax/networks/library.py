@@ -15,7 +15,7 @@ import re
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -29,7 +29,7 @@ from verax.networks import VECTORS, names
 from verax.networks.names import Name
 from verax.networks.regression import Fitted, check_network
 from verax.networks.starts import initialise
-from verax.networks.training import Trained
+from verax.networks.trained import Trained
 from verax.networks.wired import WIRED, wire
 from verax.tasks import is_builtin
 from verax.tasks.base import Learnable, Trainable, is_regression
@@ -38,7 +38,7 @@ from verax.version import __version__
 SHIPPED = Path(__file__).parent / "shipped"
 
 
-def _stem(task: Learnable, name: Name, seed: int) -> str:
+def stem(task: Learnable, name: Name, seed: int) -> str:
     """File name of a stored network; says all that its weights depend on (without a recipe: `fast`)."""
     # options behind a name say what is asked of a network, or are hashed below
     own = is_regression(task) or is_builtin(task.name)
@@ -110,16 +110,28 @@ def _history(trained: Trained | Fitted) -> dict[str, Any]:
     }
 
 
-def save(trained: Trained | Fitted, folder: Path | None = None) -> Path:
-    """Store a trained network with its record; gives the path of the weights."""
+class Packed(NamedTuple):
+    """A trained network as it is stored, in memory: it can travel.
+
+    Attributes:
+        stem: names its two files.
+        weights: a safetensors file.
+        record: a JSON text.
+    """
+
+    stem: str
+    weights: bytes
+    record: bytes
+
+
+def pack(trained: Trained | Fitted) -> Packed:
+    """A trained network with its record as bytes."""
     task: Learnable = trained.task
     state = {name: tensor.detach().cpu() for name, tensor in trained.model.state_dict().items()}
     # counters of batch normalisation are whole numbers, and stay so
     if isinstance(trained, Trained):
         state = {name: t.half() if t.is_floating_point() else t for name, t in state.items()}
     data = save_tensors({name: tensor.contiguous() for name, tensor in state.items()})
-    where = folder if folder is not None else store_folder() / "networks"
-    path = where / f"{_stem(task, trained.name, trained.seed)}.safetensors"
     record: dict[str, Any] = {
         "task": task.name,
         "network": trained.network,
@@ -132,11 +144,23 @@ def save(trained: Trained | Fitted, folder: Path | None = None) -> Path:
         "sha256": hashlib.sha256(data).hexdigest(),
         "certificate": trained.certificate.summary() if trained.certificate else None,
     }
+    text = json.dumps(record, indent=2) + "\n"
+    return Packed(stem(task, trained.name, trained.seed), data, text.encode())
+
+
+def write(packed: Packed, folder: Path) -> Path:
+    """Write a packed network to a folder; gives the path of the weights."""
+    path = folder / f"{packed.stem}.safetensors"
     # without its record a network is not found: killed between the two, training starts again
     path.with_suffix(".json").unlink(missing_ok=True)
-    write_atomically(path, data)
-    write_atomically(path.with_suffix(".json"), (json.dumps(record, indent=2) + "\n").encode())
+    write_atomically(path, packed.weights)
+    write_atomically(path.with_suffix(".json"), packed.record)
     return path
+
+
+def save(trained: Trained | Fitted, folder: Path | None = None) -> Path:
+    """Store a trained network with its record; gives the path of the weights."""
+    return write(pack(trained), folder if folder is not None else store_folder() / "networks")
 
 
 def record(path: Path) -> dict[str, Any]:
@@ -218,9 +242,9 @@ def check_fit(task: Learnable, path: Path) -> None:
 
 def find(task: Learnable, network: str, seed: int, store: Path | None = None) -> Path | None:
     """Where the weights of a network are: trained by the user, or shipped."""
-    stem = _stem(task, names.parse(network), seed)
+    name = stem(task, names.parse(network), seed)
     for folder in ((store or store_folder()) / "networks", SHIPPED):
-        path = folder / f"{stem}.safetensors"
+        path = folder / f"{name}.safetensors"
         if path.is_file() and path.with_suffix(".json").is_file():
             return path
     return None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from verax.errors import UnknownName, suggestion
 from verax.networks import NETWORKS
-from verax.networks.recipes import FAST, OWN, find_recipe
+from verax.networks.recipes import FAST, OWN, added, find_recipe
 from verax.tasks.base import Task
 
 CNN = "cnn"
@@ -43,3 +43,9 @@ def parse(text: str) -> Name:
         find_recipe(recipe)
     canonical = architecture if architecture == CNN else NETWORKS.canonical(architecture)
     return Name(canonical, recipe if at else FAST)
+
+
+def everywhere(text: str) -> bool:
+    """Whether other processes know a network: this one added neither its architecture nor its recipe."""
+    name = parse(text)
+    return not added(name.recipe) and (name.architecture == CNN or not NETWORKS.added(name.architecture))

@@ -92,6 +92,8 @@ RECIPES = {
 }
 """Name -> recipe, before it is fitted to a task and an architecture."""
 
+_OURS = frozenset(RECIPES)
+
 _SHAPES = Recipe(rate=0.01, batch=128, epochs=5, scenes=56_250, cycle=False, repeat=True, optimiser="sgd")
 """`published` on squares and circles: 450,000 pictures, five times each (arXiv 2202.03407)."""
 
@@ -117,6 +119,11 @@ def find_recipe(name: str | Recipe) -> Recipe:
     if name not in RECIPES:
         raise InvalidParameter(f"There is no recipe named {name!r}{suggestion(str(name), RECIPES)}")
     return RECIPES[name]
+
+
+def added(name: str) -> bool:
+    """Whether this process added a recipe itself, so that other processes do not know its name."""
+    return name not in _OURS and not name.startswith("robust-")
 
 
 def _strength(text: str) -> float:

@@ -128,6 +128,23 @@ def find_schedule(recipe: str, samples: int) -> Schedule:
     return replace(plan, batch=batch, epochs=min(epochs, _MOST))
 
 
+def prepare(
+    task: Regression, network: str = "mlp", recipe: str | Schedule | None = None
+) -> tuple[Name, Schedule]:
+    """The full name and the recipe of a network; refuses what cannot be trained on a task."""
+    name = names.parse(network)
+    check_network(name.architecture, task)
+    if isinstance(recipe, str):
+        if "@" in network and recipe != name.recipe:
+            raise InvalidParameter(f"The network {network!r} has a recipe of its own, not {recipe!r}.")
+        name = names.parse(f"{name.architecture}@{recipe}")
+    if name.architecture in SOLVED and (recipe is not None or name.recipe != FAST):
+        raise InvalidParameter(f"The network {name.architecture!r} is solved, not trained: it has no recipe.")
+    if isinstance(recipe, Schedule):
+        return Name(name.architecture, OWN), recipe
+    return name, find_schedule(name.recipe, len(task.drawn("train")))
+
+
 def train(
     task: Regression,
     network: str = "mlp",
@@ -135,6 +152,7 @@ def train(
     seed: int = 0,
     recipe: str | Schedule | None = None,
     device: str | torch.device = "auto",
+    settings: Schedule | None = None,
     watch: Watcher | None = None,
     quiet: bool = False,
 ) -> Fitted:
@@ -146,21 +164,13 @@ def train(
         seed: decides the first weights and the order of samples; the samples belong to the task.
         recipe: the recipe, where the name has none: "fast" (default), "published" or a `Schedule`.
         device: where to compute.
+        settings: what the recipe of that name is, where it was looked up elsewhere (`prepare`).
         watch: called about every 50 steps, in place of the progress bar.
         quiet: no progress bar.
     """
-    name = names.parse(network)
-    check_network(name.architecture, task)
-    if isinstance(recipe, str):
-        if "@" in network and recipe != name.recipe:
-            raise InvalidParameter(f"The network {network!r} has a recipe of its own, not {recipe!r}.")
-        name = names.parse(f"{name.architecture}@{recipe}")
-    if name.architecture in SOLVED and (recipe is not None or name.recipe != FAST):
-        raise InvalidParameter(f"The network {name.architecture!r} is solved, not trained: it has no recipe.")
+    name, plan = prepare(task, network, recipe)
+    plan = settings or plan
     samples = task.drawn("train")
-    plan = recipe if isinstance(recipe, Schedule) else find_schedule(name.recipe, len(samples))
-    if isinstance(recipe, Schedule):
-        name = Name(name.architecture, OWN)
     where = devices.resolve(device)
     model = initialise(name.architecture, task.classes, seed, features=task.features).to(where)
     with progress.bar(hidden=quiet or watch is not None) as bar:

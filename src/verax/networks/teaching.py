@@ -13,7 +13,7 @@ from verax.networks.certificates import Certificate
 from verax.networks.fits import Fit
 from verax.networks.recipes import Recipe
 from verax.networks.regression import Fitted, Schedule
-from verax.networks.training import Trained
+from verax.networks.trained import Trained
 from verax.tasks import task as find_task
 from verax.tasks.base import Learnable, Task, is_regression
 
@@ -21,6 +21,21 @@ from verax.tasks.base import Learnable, Task, is_regression
 def usual(task: Learnable) -> str:
     """The network that a task gets where none is named."""
     return "mlp" if is_regression(task) else str(getattr(task, "usual", "cnn4"))
+
+
+def prepare(task: Learnable, network: str) -> Recipe | Schedule:
+    """The recipe of a network; refuses one that cannot be trained on a task."""
+    if is_regression(task):
+        return regression.prepare(task, network)[1]
+    return training.prepare(task, network)[1]
+
+
+def origins(task: Learnable, network: str) -> list[str]:
+    """The stored networks that the training of another one may start from, best first; mostly none."""
+    if is_regression(task):
+        return []
+    name, plan = training.prepare(task, network)
+    return training.origins(name.architecture, plan)
 
 
 def train(
@@ -44,7 +59,8 @@ def train(
             "published-script", "robust" and "robust-EPS"; or a `Recipe`, for regression a `Schedule`.
         device: where to compute.
         quiet: no progress bar.
-        **options: what only `verax.networks.training.train` knows (groups, early_stop), and watch.
+        **options: settings and watch, and what only `verax.networks.training.train` knows (groups,
+            early_stop, start).
     """
     common: dict[str, Any] = {"seed": seed, "recipe": recipe, "device": device, "quiet": quiet, **options}
     if is_regression(task):

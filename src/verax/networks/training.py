@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
 
 import torch
@@ -17,12 +16,13 @@ from verax import devices, progress, registry, seeding
 from verax.errors import InvalidParameter
 from verax.networks import NETWORKS, VECTORS, batches, names
 from verax.networks.attacks import robust_accuracy
-from verax.networks.certificates import Certificate, Thresholds, certify
+from verax.networks.certificates import Thresholds, certify
 from verax.networks.inference import device_of, predictions, undisturbed
 from verax.networks.names import Name
 from verax.networks.recipes import OWN, RECIPES, Recipe, find_recipe, fitted
 from verax.networks.starts import initialise
 from verax.networks.steps import Stepper
+from verax.networks.trained import SCRATCH, Start, Trained, Try
 from verax.seeding import Streams
 from verax.tasks.base import Trainable
 
@@ -41,25 +41,6 @@ class Progress:
     worst: float | None = None
 
 
-@dataclass(frozen=True)
-class Try:
-    """One attempt of a recipe that may need several.
-
-    Attributes:
-        epochs: how many were begun.
-        loss: of the last batch.
-        ended: why it ended: "loss", "dead", "certified" or "epochs".
-        train: accuracy on the training pictures, where a recipe asks for it.
-        test: accuracy on test pictures, likewise.
-    """
-
-    epochs: int
-    loss: float
-    ended: str
-    train: float | None = None
-    test: float | None = None
-
-
 Watcher = Callable[[Progress], None]
 Batches = Iterator[tuple[Tensor, Tensor, Streams]]
 _EVALUATED = 200  # scenes in each bucket after every epoch
@@ -67,7 +48,6 @@ _TEST = 400  # scenes in each bucket that decide about another try
 _SHOWN = 20  # steps from one report to the next
 _LIFELESS = 25  # steps in which an output learns nothing, though it is wrong: the network counts as dead
 _WRONG = 1.0  # a loss that no sure and right network has
-_SCRATCH = "trained from scratch"
 
 
 def check_canvas(name: str, task: Trainable) -> None:
@@ -108,51 +88,30 @@ def _accuracy(model: nn.Module, pool: batches.Pool) -> float:
     return int(right) / len(pool)
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A trained network and how it came about.
+def prepare(
+    task: Trainable, network: str = "cnn4", recipe: str | Recipe | None = None
+) -> tuple[Name, Recipe]:
+    """The full name and the recipe of a network; refuses what cannot be trained on a task."""
+    name = names.parse(network).on(task)
+    if isinstance(recipe, Recipe):
+        name, plan = Name(name.architecture, OWN), recipe
+    else:
+        if recipe is not None:
+            if "@" in network and recipe != name.recipe:
+                raise InvalidParameter(f"The network {network!r} has a recipe of its own, not {recipe!r}.")
+            name = names.parse(f"{name.architecture}@{recipe}")
+        plan = fitted(name.recipe, name.architecture, task)
+    check_canvas(name.architecture, task)
+    return name, plan
 
-    Attributes:
-        model: the network, in eval mode.
-        task: what it was trained on.
-        network: the architecture's name.
-        seed: the training seed.
-        recipe: the recipe's name ("own" for one's own).
-        settings: the recipe itself.
-        epochs: how many were needed.
-        worst: accuracy in the worst bucket after training.
-        certificate: None when it was trained on some of the buckets only.
-        tries: what became of each attempt; the last one, or the best of all, is the network.
-        start: where the weights came from before training.
-        robust: accuracy under attack, of networks that were trained against an adversary.
-    """
 
-    model: nn.Module
-    task: Trainable
-    network: str
-    seed: int
-    recipe: str
-    settings: Recipe
-    epochs: int
-    worst: float
-    certificate: Certificate | None
-    tries: tuple[Try, ...] = ()
-    start: str = _SCRATCH
-    robust: float | None = None
-
-    @property
-    def name(self) -> Name:
-        """The name under which it is stored."""
-        return Name(self.network, self.recipe)
-
-    def save(self) -> Path:
-        """Keep the network in the store, where ``task.network(...)`` and studies find it."""
-        # the library stands above the trainer, so its name is resolved when it is needed
-        return cast("Path", registry.load("verax.networks.library:save")(self))
-
-    def __repr__(self) -> str:
-        verdict = "not certified" if self.certificate is None else str(self.certificate)
-        return f"Trained({self.name} on {self.task.name}, {self.epochs} epochs; {verdict})"
+def origins(architecture: str, plan: Recipe) -> list[str]:
+    """The networks that training against an adversary may start from, best first; none without one."""
+    if plan.adversary is None:
+        return []
+    # the clipped loss has no gradient on networks that were not trained with it: nothing would be learned
+    known = ("published",) if plan.loss == "clipped" else ("published", "fast")
+    return [str(Name(architecture, recipe)) for recipe in known]
 
 
 def train(
@@ -164,6 +123,8 @@ def train(
     groups: Sequence[int] | None = None,
     device: str | torch.device = "auto",
     early_stop: bool = True,
+    settings: Recipe | None = None,
+    start: Start | None = None,
     watch: Watcher | None = None,
     quiet: bool = False,
 ) -> Trained:
@@ -181,20 +142,14 @@ def train(
         device: where to compute.
         early_stop: with fresh scenes, stop after the first epoch whose network passes its certificate with
             half of the permitted errors.
+        settings: what the recipe of that name is, where it was looked up elsewhere (`prepare`).
+        start: what training against an adversary starts from (default: the first of `origins` that is
+            stored, or one that is trained for it).
         watch: called about every 20 steps, in place of the progress bar.
         quiet: no progress bar.
     """
-    name = names.parse(network).on(task)
-    if isinstance(recipe, Recipe):
-        name, plan = Name(name.architecture, OWN), recipe
-    else:
-        if recipe is not None:
-            if "@" in network and recipe != name.recipe:
-                raise InvalidParameter(f"The network {network!r} has a recipe of its own, not {recipe!r}.")
-            name = names.parse(f"{name.architecture}@{recipe}")
-        plan = fitted(name.recipe, name.architecture, task)
-    check_canvas(name.architecture, task)
-    job = _Job(task, name, seed, plan, groups, devices.resolve(device), early_stop)
+    name, plan = prepare(task, network, recipe)
+    job = _Job(task, name, seed, settings or plan, groups, devices.resolve(device), early_stop, start)
     if watch is not None:
         return job.run(watch)
     with progress.bar(hidden=quiet) as bar:
@@ -220,6 +175,7 @@ class _Job:
     groups: Sequence[int] | None
     device: torch.device
     early_stop: bool
+    start: Start | None = None
 
     @property
     def chosen(self) -> tuple[int, ...]:
@@ -275,7 +231,7 @@ class _Job:
 
     def _begin(self, attempt: int, watch: Watcher) -> tuple[nn.Module, str]:
         """The network before training, and where its weights come from."""
-        architecture, start = self.name.architecture, _SCRATCH
+        architecture, start = self.name.architecture, SCRATCH
         if self.plan.adversary is not None:
             model, start = self._plain(watch)
         else:
@@ -287,17 +243,19 @@ class _Job:
 
     def _plain(self, watch: Watcher) -> tuple[nn.Module, str]:
         """What training against an adversary starts from: a stored network, or one trained for it."""
-        # the clipped loss has no gradient on networks that were not trained with it: nothing would be learned
-        for recipe in ("published",) if self.plan.loss == "clipped" else ("published", "fast"):
-            name = Name(self.name.architecture, recipe)
+        if self.start is not None:
+            return deepcopy(self.start.model), f"weights of {self.start.name}"
+        known = origins(self.name.architecture, self.plan)
+        for name in known:
             # the library stands above the trainer, so its name is resolved when it is needed
-            path = registry.load("verax.networks.library:find")(self.task, str(name), self.seed)
+            path = registry.load("verax.networks.library:find")(self.task, name, self.seed)
             if path is not None:
-                model = registry.load("verax.networks.library:network")(self.task, str(name), self.seed)
+                model = registry.load("verax.networks.library:network")(self.task, name, self.seed)
                 return cast("nn.Module", model), f"weights of {name}"
-        plan = fitted(name.recipe, name.architecture, self.task)
-        job = _Job(self.task, name, self.seed, plan, self.groups, self.device, early_stop=True)
-        return job.run(watch).model, f"weights of {name}, trained for it"
+        last = names.parse(known[-1])
+        plan = fitted(last.recipe, last.architecture, self.task)
+        job = _Job(self.task, last, self.seed, plan, self.groups, self.device, early_stop=True)
+        return job.run(watch).model, f"weights of {last}, trained for it"
 
     def _per_epoch(self, pool: batches.Pool | None) -> int:
         """Steps in an epoch."""

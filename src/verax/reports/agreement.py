@@ -38,7 +38,11 @@ MEASURES = ("r2", "gradient", "dependence", "path")
 
 
 def _there(run: Run) -> bool:
-    return PROTOCOL in set(run.scores["protocol"].unique())
+    return PROTOCOL in run.protocols
+
+
+def _headline(run: Run) -> pd.DataFrame:
+    return run.some([(PROTOCOL, HEADLINES[PROTOCOL])])
 
 
 def means(run: Run, family: str) -> dict[str, pd.DataFrame]:
@@ -96,7 +100,8 @@ def parts(run: Run, families: Sequence[str], album: Any) -> list[dict[str, Any]]
             for method in methods
         ]
         tasks = [task for task, name in run.families.items() if name == family]
-        here = run.scores[run.scores["task"].isin(tasks)]
+        rows_here = _headline(run)
+        here = rows_here[rows_here["task"].isin(tasks)]
         alt = "How the correlation with the truth varies over samples, method by method."
         found.append(
             {
@@ -153,8 +158,7 @@ def networks(run: Run) -> dict[str, Any] | None:
     """Every network with its fit beside the mean correlation that each method has on it."""
     if not _there(run):
         return None
-    scores = run.scores
-    rows = scores[(scores["protocol"] == PROTOCOL) & (scores["metric"] == HEADLINES[PROTOCOL])]
+    rows = _headline(run)
     keys = ["task", "network", "seed"]
     table = rows.groupby([*keys, "method"], observed=True)["value"].mean().unstack("method")
     ordered = table.mean().sort_values(ascending=False).index
@@ -179,8 +183,7 @@ def consistency(run: Run) -> dict[str, Any] | None:
     table = run.consistency()
     if table is None:
         return None
-    scores = run.scores
-    rows = scores[(scores["protocol"] == PROTOCOL) & (scores["metric"] == HEADLINES[PROTOCOL])]
+    rows = _headline(run)
     truth = rows.groupby(["task", "network", "method"], observed=True)["value"].mean()
     found = []
     for row in table.to_dict("records"):

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from verax.errors import MissingFile, WeightsError
 from verax.reports import MUTED, RULE, gallery, short, style
-from verax.studies.leaderboards import method_order
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -107,8 +106,8 @@ def _of(
         picture = raster(values, held["cells"], shape)
         return picture[::along, :: -1 if across[0] > across[-1] else 1]
 
-    table = run.scores
-    table = table[(table["protocol"] == "exact") & (table["metric"] == "pearson") & (table["task"] == task)]
+    table = run.some([("exact", "pearson")])
+    table = table[table["task"] == task]
     table = table[(table["network"] == network) & (table["seed"] == seed)]
     found = []
     ids = cases[f"{task}|ids"].tolist()
@@ -118,7 +117,7 @@ def _of(
             Plot("input", "", drawn(cases[f"{task}|inputs"][place].numpy())),
             Plot("truth", "", drawn(cases[f"{task}|values"][place].numpy())),
         ]
-        for method in method_order(run.scores):
+        for method in run.methods:
             stored = maps.get(f"{task}|{network}|{seed}|{method}")
             if stored is not None and method not in ("oracle", "input") and place < len(stored):
                 score = scores.get(method)

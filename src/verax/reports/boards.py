@@ -49,7 +49,7 @@ def rows(board: pd.DataFrame | None, labels: Sequence[str]) -> list[dict[str, st
 
 def parts(digest: Digest, protocol: str, album: figures.Album, shelf: charts.Shelf) -> list[dict[str, Any]]:
     """One entry for each family of tasks: a table, a note and a chart."""
-    scores, found = digest.run.scores, []
+    found: list[dict[str, Any]] = []
     labels = [str(method["label"]) for method in digest.run.manifest["methods"]]
     for family, tasks in digest.families.items():
         board = digest.boards.get((protocol, family))
@@ -72,7 +72,8 @@ def parts(digest: Digest, protocol: str, album: figures.Album, shelf: charts.She
             if len(incomplete):
                 part["note"] += f"; without a rank, because they failed somewhere: {', '.join(incomplete)}"
             board = board.dropna(subset="value")
-            chance = figures.chance_level(scores, tasks) if protocol == "sound" else None
+            sound = protocol == "sound"
+            chance = figures.chance_level(digest.run.some(figures.CHANCE), tasks) if sound else None
             threshold = SUCCESS if protocol == "published" else None
             drawn = figures.leaderboard(board, figures.LABELS[protocol], chance=chance, threshold=threshold)
             name = f"leaderboard-{protocol}-{family}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from verax import reports
 from verax.errors import VeraxError
 from verax.reports.verdicts import Boards
-from verax.studies.leaderboards import HEADLINES, method_order
+from verax.studies.leaderboards import HEADLINES
 
 if TYPE_CHECKING:
     from verax.studies.runs import Run
@@ -28,8 +28,7 @@ class Digest:
     @classmethod
     def of(cls, run: Run) -> Digest:
         """Read a run."""
-        seen = set(run.scores["protocol"].unique())
-        protocols = [name for name in HEADLINES if name in seen]
+        protocols = [name for name in HEADLINES if name in run.protocols]
         # the other truths have a section of their own
         protocols = [name for name in protocols if ":" not in name] or protocols
         families: dict[str, list[str]] = {}
@@ -58,5 +57,5 @@ class Digest:
         """Methods by their rank on a family (default: the headline's), then controls, then the oracle."""
         board = self.boards.get((self.main, family or self.headline))
         ordered = [] if board is None else [str(name) for name in board["method"]]
-        ordered += [name for name in method_order(self.run.scores) if name not in ordered]
+        ordered += [name for name in self.run.methods if name not in ordered]
         return sorted(ordered, key=lambda name: ("method", "control", "oracle").index(reports.kind(name)))

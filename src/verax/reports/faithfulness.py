@@ -60,7 +60,7 @@ def parts(
         methods: the rows, where a family has no leaderboard of the truth.
         truth: family -> leaderboard of the protocol that knows the truth.
     """
-    if PROTOCOL not in set(run.scores["protocol"].unique()):
+    if PROTOCOL not in run.protocols:
         return []
     found = []
     for family in families:

@@ -35,7 +35,7 @@ from verax.reports import (
     task_labels,
     themed,
 )
-from verax.studies.leaderboards import HEADLINES, ORACLE, PAIRS, SUCCESS
+from verax.studies.leaderboards import PAIRS, SUCCESS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,6 +54,9 @@ LABELS = {
     "exact": "pearson (exact truth of every element)",
     "faithfulness": "deletion (faithfulness; lower is better)",
 }
+# scores from which chance can be told, and those that say where the mass of a map lies
+CHANCE = [("sound", PAIRS["sound"][0]), ("sound", PAIRS["sound"][0] + NORMALISED)]
+SHARES = [("sound", f"{region}-share") for region in REGIONS]
 FOLDER = "figures"
 _KINDS = "leaderboard|ranks|confusions|identification|success|shares|gallery|spread|atlas"
 _OURS = re.compile(rf"\d\d-({_KINDS})-.*\.(svg|png)")
@@ -158,24 +161,20 @@ def chance_level(scores: pd.DataFrame, tasks: Sequence[str]) -> float | None:
 
     A normalised score is (score - chance) / (1 - chance), which is solved for chance.
     """
-    name = PAIRS["sound"][0]
-    here = scores[scores["task"].isin(list(tasks)) & (scores["protocol"] == "sound")]
-    keys = ["task", "network", "seed", "method", "group", "sample"]
-    parts = [here[here["metric"] == metric].set_index(keys)["value"] for metric in (name, name + NORMALISED)]
-    both = pd.concat(parts, axis=1, keys=["score", "normalised"]).dropna()
-    both = both[both["normalised"] < 0.9]  # near the oracle the division would magnify rounding
-    if both.empty:
-        return None
-    level = (both["score"] - both["normalised"]) / (1 - both["normalised"])
-    return float(level.groupby(["task", "group"], observed=True).mean().mean())
-
-
-def ceilings(scores: pd.DataFrame, protocol: str) -> pd.DataFrame:
-    """What the oracle reaches in every bucket: task, group, value."""
-    rows = scores[(scores["protocol"] == protocol) & (scores["metric"] == PAIRS[protocol][0])]
-    rows = rows[rows["method"] == ORACLE]
-    runs = rows.groupby(["task", "network", "seed", "group"], observed=True)["value"].mean()
-    return runs.groupby(["task", "group"], observed=True).mean().reset_index()
+    keys = ["network", "seed", "method", "group", "sample"]
+    found = []
+    for task in sorted(tasks):  # one after the other: a task may have millions of rows
+        here = scores[scores["task"] == task]
+        raw, scaled = (
+            here.loc[(here["protocol"] == protocol) & (here["metric"] == metric), [*keys, "value"]]
+            for protocol, metric in CHANCE
+        )
+        both = raw.merge(scaled, on=keys, suffixes=("", "_normalised"))
+        both = both[both["value_normalised"] < 0.9]  # near the oracle the division would magnify rounding
+        level = (both["value"] - both["value_normalised"]) / (1 - both["value_normalised"])
+        found.append(level.groupby(both["group"]).mean())
+    means = pd.concat(found) if found else pd.Series(dtype=float)
+    return None if means.empty else float(means.mean())
 
 
 def share_means(scores: pd.DataFrame, tasks: Sequence[str]) -> pd.DataFrame:
@@ -184,16 +183,16 @@ def share_means(scores: pd.DataFrame, tasks: Sequence[str]) -> pd.DataFrame:
     Only samples with something to focus on count; where there is nothing to avoid, that share is 0.
     """
     names = {f"{region}-share": region for region in REGIONS}
-    chosen = (
-        scores["task"].isin(list(tasks))
-        & (scores["protocol"] == "sound")
-        & scores["metric"].isin(list(names))
-    )
     keys = ["task", "group", "method", "network", "seed"]
-    table = scores[chosen].astype({"metric": str, "method": str, "task": str, "network": str})
-    wide = table.pivot(index=[*keys, "sample"], columns="metric", values="value").reindex(columns=list(names))
-    wide = wide.rename(columns=names).dropna(subset="focus").fillna(0.0)
-    buckets = wide.groupby(keys).mean().groupby(["task", "group", "method"]).mean().unstack("method")
+    parts = []
+    for task in tasks:  # one method of one task after the other: they may have millions of rows
+        here = scores[(scores["task"] == task) & (scores["protocol"] == "sound")]
+        for _, part in here[here["metric"].isin(list(names))].groupby("method", observed=True):
+            table = part.astype({"metric": str, "method": str, "task": str, "network": str})
+            wide = table.pivot(index=[*keys, "sample"], columns="metric", values="value")
+            wide = wide.reindex(columns=list(names)).rename(columns=names)
+            parts.append(wide.dropna(subset="focus").fillna(0.0).groupby(keys).mean())
+    buckets = pd.concat(parts).groupby(["task", "group", "method"]).mean().unstack("method")
     return buckets.dropna().mean().unstack(0).reindex(columns=list(REGIONS))
 
 
@@ -310,10 +309,10 @@ def hero(
     scene = _hero_scene(run)
     families = run.families
     family = families[scene[0].task] if scene else list(families.values())[-1]
-    protocol = next(name for name in HEADLINES if name in set(run.scores["protocol"].unique()))
+    protocol = run.main
     board = run.leaderboard(protocol, family=family)
     board = board[board["rank"].isna() | (board["rank"] <= _HERO_METHODS)].reset_index(drop=True)
-    chance = chance_level(run.scores, [task for task, name in families.items() if name == family])
+    chance = chance_level(run.some(CHANCE), [task for task, name in families.items() if name == family])
     with style():
         figure = Figure(figsize=(12, 5), dpi=100)
         axes = figure.add_axes((0.715, 0.2, 0.27, 0.66))

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from verax.errors import MissingFile, WeightsError
 from verax.reports import AVOID, FOCUS, short, style
-from verax.studies.leaderboards import HEADLINES, method_order
+from verax.studies.leaderboards import HEADLINES
 
 if TYPE_CHECKING:
     from verax.studies.runs import Run
@@ -145,7 +145,8 @@ def first_samples(cases: dict[str, Tensor]) -> dict[tuple[str, int], int]:
 
 def first_scores(run: Run, protocol: str, firsts: dict[tuple[str, int], int]) -> dict[tuple[Any, ...], float]:
     """(task, network, seed, group, method) -> the score of the first sample of the bucket."""
-    table = run.rows(protocol, HEADLINES[protocol])
+    table = run.some([(protocol, HEADLINES[protocol])])
+    table = table[table["sample"].isin(set(firsts.values()))]
     names = [table[column].astype(str) for column in ("task", "network", "method")]
     found = {}
     for task, network, method, seed, group, sample, value in zip(
@@ -163,10 +164,10 @@ def panels(run: Run) -> list[Panel]:
     except (MissingFile, WeightsError):
         return []
     manifest = run.manifest
-    protocol = next(name for name in HEADLINES if name in set(run.scores["protocol"].unique()))
+    protocol = run.main
     firsts = first_samples(cases)
     scores = first_scores(run, protocol, firsts)
-    methods = method_order(run.scores)
+    methods = run.methods
     tasks = [task for task in manifest["tasks"] if f"{task['name']}|focus" in cases]  # vectors have an atlas
     count = max(1, min(ROWS, _TILES // max(1, len(tasks) * len(methods))))
     found = []

@@ -30,7 +30,7 @@ from verax.reports import (
 )
 from verax.reports.digests import Digest
 from verax.reports.repetition import command
-from verax.reports.verdicts import disagreements, verdict
+from verax.reports.verdicts import CEILINGS, disagreements, verdict
 from verax.studies.leaderboards import HEADLINES, PAIRS, SKILLED, pairs
 from verax.studies.runs import REPORT
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 def _success(digest: Digest, album: figures.Album, shelf: charts.Shelf) -> list[dict[str, Any]]:
     run, methods = digest.run, digest.methods()
-    present = pairs(run.scores, "task", "method")
+    present = pairs(run.contents, "task", "method")
     parts = []
     for protocol in [name for name in digest.protocols if name in PAIRS]:
         try:
@@ -80,7 +80,7 @@ def _shares(digest: Digest, album: figures.Album, shelf: charts.Shelf) -> list[c
     for family, tasks in digest.families.items():
         board = digest.boards.get(("sound", family))
         if board is not None:
-            means = figures.share_means(digest.run.scores, tasks)
+            means = figures.share_means(digest.run.some(figures.SHARES), tasks)
             album.add(f"shares-{family}", figures.shares(means, board))
             title, order = f"Where the mass lies, {family} tasks", [str(name) for name in board["method"]]
             parts.append(shelf.add(charts.shares(f"shares-{family}", title, means, order)))
@@ -149,7 +149,7 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
         "truths": truths.parts(run, list(digest.families)),
         "identified": identifiability.part(everything, album),
         "published": published,
-        "disagreements": disagreements(digest.boards, run.scores, run.families) if both else [],
+        "disagreements": disagreements(digest.boards, run.some(CEILINGS), run.families) if both else [],
         "faithfulness": faithfulness.parts(run, list(digest.families), digest.methods(), truth),
         "promises": promises.rows(manifest),
         "alarms": promises.alarms(manifest),

@@ -16,20 +16,19 @@ if TYPE_CHECKING:
 
 def facts(digest: Digest) -> list[tuple[str, str]]:
     """What stands at the top of the page."""
-    manifest, scores = digest.run.manifest, digest.run.scores
+    manifest, scores = digest.run.manifest, digest.run.some([(digest.main, HEADLINES[digest.main])])
     subjects = {
         str(unit["name"]).removesuffix(f": {unit['method']}"): unit
         for unit in manifest["units"]
         if "samples" in unit
     }
     keys = ["task", "network", "seed", "sample"]
-    main = (scores["protocol"] == digest.main) & (scores["metric"] == HEADLINES[digest.main])
     passed = sum(bool(entry["passed"]) for entry in manifest["certificates"])
     degenerate = sum(
         unit.get("degenerate", 0) for unit in manifest["units"] if reports.kind(unit["method"]) == "method"
     )
     certified = f"{passed} of {len(manifest['certificates'])}" if manifest["certificates"] else "none made"
-    scored = str(len(scores.loc[main, keys].drop_duplicates()))
+    scored = str(len(scores[keys].drop_duplicates()))
     if digest.main == "exact":
         return [
             ("tasks", str(len(manifest["tasks"]))),

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from verax.errors import VeraxError
 from verax.reports import INK, METHOD, MUTED, RULE, charts, short, style
 from verax.studies import comparisons
+from verax.studies.leaderboards import HEADLINES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,8 +73,9 @@ def parts(
     result = []
     for family in families:
         try:
-            found = comparisons.ranking(run.scores, run.families, protocol=protocol, family=family)
-            pairs = comparisons.paired(run.scores, run.families, protocol=protocol, family=family)
+            scores = run.rows(protocol, HEADLINES[protocol])
+            found = comparisons.ranking(scores, run.families, protocol=protocol, family=family)
+            pairs = comparisons.paired(scores, run.families, protocol=protocol, family=family)
         except VeraxError:
             continue  # too few methods or buckets
         name, chart = f"ranks-{protocol}-{family}", None

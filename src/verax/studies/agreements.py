@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import pandas as pd
@@ -31,6 +31,20 @@ def _goodness(buckets: Buckets, methods: list[str], metric: str) -> tuple[Floats
     return sign * buckets.point.mean(0)[places], sign * buckets.replicates.mean(1)[:, places]
 
 
+def _truth(protocols: Collection[str]) -> str | None:
+    """The protocol that knows the truth."""
+    return next((name for name in ("sound", "published", "exact") if name in protocols), None)
+
+
+def needed(protocols: Collection[str]) -> set[tuple[str, str]]:
+    """The pairs of protocol and metric that `agreement` compares, in a run that has these protocols."""
+    truth = _truth(protocols)
+    if truth is None or "faithfulness" not in protocols:
+        return set()
+    metrics = [name for name in METRICS if METRICS.get(name).protocol == "faithfulness"]
+    return {(truth, HEADLINES[truth])} | {("faithfulness", name) for name in metrics}
+
+
 def agreement(
     scores: pd.DataFrame, families: Mapping[str, str], *, family: str = ALL, seed: int = 0
 ) -> pd.DataFrame:
@@ -46,7 +60,7 @@ def agreement(
     """
     columns = ["metric", "truth", "correlation", "low", "high", "methods"]
     seen = set(scores["protocol"].unique())
-    protocol = next((name for name in ("sound", "published", "exact") if name in seen), None)
+    protocol = _truth(seen)
     if protocol is None or "faithfulness" not in seen:
         return pd.DataFrame(columns=columns)
     here = scores[~scores["method"].isin(UNRANKED)]
@@ -55,11 +69,14 @@ def agreement(
     truth = select(here, protocol, HEADLINES[protocol])
     listed = method_order(truth)
     right = complete(bucket_means(truth, listed, seed=seed))
-    known = pd.MultiIndex.from_frame(truth[_SAMPLE].astype(str))
+    known = pd.MultiIndex.from_frame(truth[_SAMPLE].drop_duplicates().astype(str))
     rows = []
     for metric in [name for name in METRICS if METRICS.get(name).protocol == "faithfulness"]:
         chosen = here[(here["protocol"] == "faithfulness") & (here["metric"] == metric)]
-        chosen = chosen[pd.MultiIndex.from_frame(chosen[_SAMPLE].astype(str)).isin(known)]
+        # samples are few beside rows: each is looked up once
+        samples = pd.MultiIndex.from_frame(chosen[_SAMPLE].drop_duplicates().astype(str))
+        place = chosen.groupby(_SAMPLE, observed=True, sort=False).ngroup().to_numpy()
+        chosen = chosen[samples.isin(known)[place]]
         if chosen.empty:
             continue
         left = complete(bucket_means(chosen, listed, seed=seed))

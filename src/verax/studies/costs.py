@@ -18,7 +18,7 @@ SECONDS_A_PASS = 5e-4
 _EACH = 64
 """Passes of a method that counts them by windows, channels or segments."""
 
-_TRAINING = 300.0
+TRAINING = 300.0
 """Seconds of a training, when nobody knows better."""
 
 _NUMBER = re.compile(r"`(\w+)`|(\d+)")
@@ -108,4 +108,4 @@ def costs(plan: Plan, store: Store) -> Iterator[Cost]:
 
 def training_seconds(plan: Plan) -> float:
     """What the networks that have to be trained first will take: a rough guess."""
-    return _TRAINING * len(plan.trainings)
+    return TRAINING * len(plan.trainings)

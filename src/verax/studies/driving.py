@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Generator, Iterator, Set
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -57,6 +59,27 @@ class Tally:
         self.failures.append({"unit": unit.name, "method": unit.label, "reason": reason, "kind": kind})
 
 
+def performed(
+    executor: Executor, brief: Brief, device: torch.device, jobs: Callable[[Set[int] | None], Iterator[Job]]
+) -> Generator[Outcome, None, None]:
+    """Each outcome as it comes; what only this process knows is performed here, after the rest.
+
+    Args:
+        executor: who performs the rest.
+        brief: what jobs have in common.
+        device: of what is performed here.
+        jobs: those of some cells (None: of all), taken one by one.
+    """
+    if not executor.travels:
+        yield from executor.outcomes(brief, jobs(None))
+        return
+    sent, able = brief.travelling(getattr(executor, "dumps", None))
+    yield from executor.outcomes(sent, jobs(able))
+    here = frozenset(range(len(brief.cells))) - able
+    if here:
+        yield from Inline(device).outcomes(brief, jobs(here))
+
+
 @dataclass
 class Driver:
     """Hands the units of a plan to an executor.
@@ -84,14 +107,9 @@ class Driver:
 
     def drive(self, only: Set[str] | None = None) -> None:
         """Compute what the policy asks for; with `only`, exactly the units with these keys."""
-        if not self.executor.travels:
-            self._perform(self.executor, self.brief, self._jobs(only, None))
-            return
-        sent, able = self.brief.travelling(getattr(self.executor, "dumps", None))
-        self._perform(self.executor, sent, self._jobs(only, able))
-        if len(able) < len(self.plan.cells):  # what only this process knows
-            here = frozenset(range(len(self.plan.cells))) - able
-            self._perform(Inline(self.device), self.brief, self._jobs(only, here))
+        with closing(performed(self.executor, self.brief, self.device, partial(self._jobs, only))) as found:
+            for outcome in found:
+                self._settle(outcome)
 
     def finished(self) -> int:
         """How many units have a result; of very large plans, how many are known to have one."""
@@ -140,16 +158,6 @@ class Driver:
         if entry is None or len(entry.parts) != 1:
             return job
         return job._replace(maps=next(iter(entry.parts.values())))
-
-    def _perform(self, executor: Executor, brief: Brief, jobs: Iterator[Job]) -> None:
-        outcomes = executor.outcomes(brief, jobs)
-        try:
-            for outcome in outcomes:
-                self._settle(outcome)
-        finally:
-            close = getattr(outcomes, "close", None)
-            if close is not None:
-                close()
 
     def _settle(self, outcome: Outcome) -> None:
         """Write an outcome to the store."""

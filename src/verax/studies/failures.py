@@ -9,13 +9,14 @@ import torch
 
 from verax.errors import VeraxError
 
-Kind = Literal["method", "error", "memory", "time", "killed"]
+Kind = Literal["method", "error", "memory", "time", "killed", "skipped"]
 KINDS: dict[Kind, str] = {
     "method": "the method failed or refused the network",
     "error": "something else raised an exception",
     "memory": "it did not fit into memory, even sample by sample",
     "time": "it took longer than --time-limit",
     "killed": "its worker was killed, twice",
+    "skipped": "it was not to be computed: --overwrite",
 }
 """Why units fail, in words."""
 

@@ -124,9 +124,7 @@ _COUNTS = ("samples", "wrong", "degenerate", "explaining_seconds", "scoring_seco
 
 
 def merge(parts: list[Result]) -> Result:
-    """The results of a cell's blocks as one, without tables: counts are added, maps are joined,
-    and of memory the largest need counts.
-    """
+    """The results of a cell's blocks as one, without tables: counts are added, maps joined."""
     info: dict[str, Any] = dict(parts[0].info)
     for name in _COUNTS:
         if name in info:

@@ -205,10 +205,22 @@ def leaderboard(
     return table[[*order, "buckets", "samples", "degenerate"]]
 
 
-def success_map(scores: pd.DataFrame, *, protocol: str = "published", seed: int = 0) -> pd.DataFrame:
+def success_map(
+    scores: pd.DataFrame,
+    *,
+    protocol: str = "published",
+    seed: int = 0,
+    methods: tuple[str, ...] | None = None,
+) -> pd.DataFrame:
     """Success and failure of every method on every task, as in Figure 7 of the SMERF paper.
 
     Only buckets with something to focus on *and* something to avoid count.
+
+    Args:
+        scores: the long table of a run.
+        protocol: one of `PAIRS`.
+        seed: of the bootstrap.
+        methods: the rows of each task (default: those in the table).
 
     Returns:
         One row for each task and method: buckets, success (fraction of buckets whose mean passes 0.5) with
@@ -216,7 +228,7 @@ def success_map(scores: pd.DataFrame, *, protocol: str = "published", seed: int 
         failure_low and failure_high.
     """
     first, second = PAIRS[protocol]
-    methods = method_order(scores)
+    methods = methods or method_order(scores)
     focus = bucket_means(select(scores, protocol, first), methods, seed=seed)
     avoid = bucket_means(select(scores, protocol, second), methods, seed=seed)
     joined = focus.index.merge(avoid.index.reset_index(), on=["task", "group"], how="left")

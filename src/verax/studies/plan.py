@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, zip_longest
@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import torch
 
-from verax.errors import InvalidStudy, VeraxError, WeightsError
+from verax.errors import InvalidStudy, WeightsError
 from verax.methods import CONTROLS
 from verax.methods.base import METHODS, Method
 from verax.methods.controls import CONSTANT, controls_for
@@ -21,6 +21,7 @@ from verax.networks import library, names
 from verax.networks.regression import SOLVED
 from verax.networks.wired import WIRED
 from verax.protocols import PROTOCOLS
+from verax.studies.failures import Failure
 from verax.studies.spec import MethodSpec, Study
 from verax.studies.units import (
     BLOCK,
@@ -39,9 +40,6 @@ from verax.tasks.climate import Climate
 ORACLE = "oracle"
 REFERENCES = (*CONTROLS, ORACLE)
 """Rows that every study has, where they mean something: what skill is measured between."""
-
-Trainer = Callable[[Learnable, str, int], None]
-"""Trains a network (task, name, seed) and keeps it in the store."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +85,11 @@ class Training:
         return content_hash(values)
 
     @property
+    def stem(self) -> str:
+        """Names its files: tasks that share a network share it."""
+        return library.stem(self.task, names.parse(self.network), self.seed)
+
+    @property
     def name(self) -> str:
         """For people."""
         return f"{self.task.name} {self.network} seed {self.seed}: training"
@@ -94,14 +97,23 @@ class Training:
 
 @dataclass(frozen=True)
 class Plan:
-    """All cells of a study, in order, and so all its units."""
+    """All cells of a study, in order, and so all its units.
+
+    Attributes:
+        study: what was planned.
+        subjects: its networks on its tasks.
+        cells: subject by subject.
+        notes: sentences for people.
+        trainings: networks that have to be trained first, where the plan looks ahead.
+        lost: networks that could not be trained, and so have no cells.
+    """
 
     study: Study
     subjects: tuple[Subject, ...]
     cells: tuple[Cell, ...]
     notes: tuple[str, ...] = ()
     trainings: tuple[Training, ...] = ()
-    lost: tuple[tuple[Training, str], ...] = ()
+    lost: tuple[tuple[Training, Failure], ...] = ()
 
     @property
     def units(self) -> Units:
@@ -219,35 +231,32 @@ def _tasks(study: Study) -> list[Learnable]:
 def _subjects(
     study: Study,
     store: Path,
-    train: Trainer | None,
-    absent: list[Training] | None,
-    lost: list[tuple[Training, str]],
-) -> list[Subject]:
-    subjects = []
+    ahead: bool,
+    failed: Mapping[str, Failure],
+) -> tuple[list[Subject], list[Training], list[tuple[Training, Failure]]]:
+    """The networks of a study, those that have to be trained first, and those that could not be."""
+    subjects: list[Subject] = []
+    absent: dict[str, Training] = {}
+    lost: list[tuple[Training, Failure]] = []
     for found in _tasks(study):
         for network in study.networks:
             network = str(names.parse(network))
             for seed in _seeds(study, found, network, store):
                 wanted = study.missing == "train" and network != WIRED
                 if wanted and library.find(found, network, seed, store) is None:
-                    if absent is not None:
-                        absent.append(Training(found, network, seed))
-                        subjects.append(Subject(found, network, seed, None, f"of {absent[-1].key}"))
+                    training = Training(found, network, seed)
+                    if training.stem in failed:
+                        lost.append((training, failed[training.stem]))
                         continue
-                    try:
-                        if train is not None:
-                            train(found, network, seed)
-                    except VeraxError:
-                        raise  # what was asked for is wrong
-                    except RuntimeError as error:  # out of memory, for one: the rest goes on
-                        reason = str(error).partition("\n")[0]
-                        lost.append((Training(found, network, seed), reason))
+                    if ahead:
+                        first = absent.setdefault(training.stem, training)
+                        subjects.append(Subject(found, network, seed, None, f"of {first.key}"))
                         continue
                 weights = None if network == WIRED else library.require(found, network, seed, store)
                 subjects.append(
                     Subject(found, network, seed, weights, library.sha256(found, network, weights))
                 )
-    return subjects
+    return subjects, list(absent.values()), lost
 
 
 def _block(study: Study, task: Learnable, method: Method, block: int | None) -> int:
@@ -261,30 +270,28 @@ def _block(study: Study, task: Learnable, method: Method, block: int | None) -> 
 def compile_plan(
     study: Study,
     store: Path,
-    train: Trainer | None = None,
     *,
     block: int | None = None,
     ahead: bool = False,
+    failed: Mapping[str, Failure] | None = None,
 ) -> Plan:
-    """Check every name in the study and list its cells; `train` makes networks that are missing.
+    """Check every name in the study and list its cells.
 
     Args:
         study: what to plan.
         store: where trained networks are.
-        train: trains a network and keeps it in the store.
         block: samples of each bucket in one unit (default: as many as `BLOCK` numbers are).
-        ahead: plan networks that would have to be trained as if they were, without training any.
+        ahead: plan networks that have to be trained first as if they were.
+        failed: why networks could not be trained, by the stem of their files: they are left out.
     """
     protocols = [PROTOCOLS.canonical(name) for name in study.protocols]
     methods = with_references(study)
     chosen = [(METHODS.get(spec.name), spec) for spec in methods]
     settings = {spec.label: method.settings(spec.parameters) for method, spec in chosen}
     study = study.model_copy(update={"protocols": protocols})
-    trainings: list[Training] = []
-    lost: list[tuple[Training, str]] = []
-    subjects = _subjects(study, store, train, trainings if ahead else None, lost)
+    subjects, trainings, lost = _subjects(study, store, ahead, failed or {})
     if lost and not subjects:
-        raise WeightsError(f"No network of the study could be trained: {lost[0][1]}")
+        raise WeightsError(f"No network of the study could be trained: {lost[0][1].reason}")
     given = {spec.label for spec in study.methods}
     base = {"format": FORMAT, "torch": ".".join(torch.__version__.split(".")[:2]), "seed": study.seed}
     cells: list[Cell] = []

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import tempfile
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +16,8 @@ from verax import devices, progress, tasks
 from verax.errors import Interrupted, InvalidParameter, MethodFailed, OutputError, VeraxWarning
 from verax.files import atomically, make_folder, store_folder, unless_empty, write_atomically
 from verax.methods.base import METHODS, Function, Method, method
-from verax.networks import library, teaching
 from verax.studies import plan as planning
-from verax.studies import policies, readings, writing
+from verax.studies import readings, writing
 from verax.studies import spec as specs
 from verax.studies.costs import costs
 from verax.studies.driving import Driver, Stores
@@ -29,14 +26,15 @@ from verax.studies.executors import EXECUTORS
 from verax.studies.executors.processes import cores
 from verax.studies.gathering import Gathered, gather
 from verax.studies.identification import TABLES, Identification
+from verax.studies.options import Options
 from verax.studies.plan import Plan
 from verax.studies.readings import Reader
 from verax.studies.runs import CASES, CONSISTENCY, IDENTIFICATION, MANIFEST, MAPS, SCORES, Run
 from verax.studies.spec import MethodSpec, Study
 from verax.studies.store import Store
+from verax.studies.trainings import taught
 from verax.studies.work import Brief
 from verax.tasks import Task
-from verax.tasks.base import Learnable
 
 _ROUNDS = 5
 """How often damaged entries are made again before the disk is blamed."""
@@ -50,29 +48,6 @@ _COUNTED = 10_000
 
 _WARNED = 20
 """Failures that get a warning each."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a study is run; nothing that its results depend on."""
-
-    executor: str | None = None
-    workers: int | None = None
-    overwrite: str = "missing"
-    keep_maps: bool = False
-    time_limit: float | None = None
-    more: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    def checked(self) -> Options:
-        """Refuse impossible values."""
-        if self.executor is not None:
-            EXECUTORS.canonical(self.executor)
-        policies.policy(self.overwrite)
-        if self.workers is not None and (not isinstance(self.workers, int) or self.workers < 1):
-            raise InvalidParameter(f"The number of workers is a whole number from 1, not {self.workers!r}.")
-        if self.time_limit is not None and not 0 < self.time_limit < float("inf"):
-            raise InvalidParameter(f"The time limit is a number of seconds above 0, not {self.time_limit!r}.")
-        return self
 
 
 def _method_entries(
@@ -200,20 +175,11 @@ def run(
     folder = store_folder(store)
 
     trained: list[dict[str, Any]] = []
-
-    def train(task: Learnable, network: str, seed: int) -> None:
-        """Train a network that is missing, and keep it for this and later studies."""
-        start = time.perf_counter()
-        done = teaching.train(task, network, seed=seed, device=where, quiet=quiet)
-        library.save(done, make_folder(folder / "networks"))
-        seconds = time.perf_counter() - start
-        trained.append({"task": task.name, "network": network, "seed": seed, "seconds": seconds})
-
-    try:
-        plan = planning.compile_plan(chosen, folder, train)
-    except KeyboardInterrupt as stop:
-        message = "Interrupted: networks that are trained are kept. Run the same command to go on."
-        raise Interrupted(message) from stop
+    plan = planning.compile_plan(chosen, folder, ahead=True)
+    if plan.trainings:
+        teacher = taught(plan, make_folder(folder), where, options, quiet)
+        trained = teacher.trained
+        plan = planning.compile_plan(chosen, folder, failed=teacher.failed)
     target = Path(out).expanduser() if out else Path("runs") / f"{chosen.name}-{plan.key[:8]}"
     with unless_empty(target):
         return _run(plan, target, make_folder(folder), where, options, quiet, trained)
@@ -255,8 +221,8 @@ def _run(
             identified, unread = _identify(reader, stores.kept, quiet)
     tally = driver.tally
     untrained = [
-        {"unit": training.name, "method": "", "reason": reason, "kind": "error"}
-        for training, reason in plan.lost
+        {"unit": training.name, "method": "", "reason": failure.reason, "kind": failure.kind}
+        for training, failure in plan.lost
     ]
     failures = [*untrained, *tally.failures, *tally.skipped, *unread]
     facts = {

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pandas as pd
 from torch import Tensor
 
@@ -27,6 +29,13 @@ SCORES, MANIFEST, MAPS, CASES, REPORT = (
 IDENTIFICATION = "identification-{}.csv"
 CONSISTENCY = "consistency.csv"
 
+_KEPT = 1 << 29
+"""Bytes of scores that a run keeps in memory, as long as nobody asks for all of them."""
+
+
+def _size(table: pd.DataFrame) -> int:
+    return int(table.memory_usage().sum())
+
 
 class Run:
     """A finished study.
@@ -38,6 +47,7 @@ class Run:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._networks: frozenset[str] | None = None  # all
+        self._read: dict[frozenset[tuple[str, str]], pd.DataFrame] = {}
         if not (self.folder / MANIFEST).is_file():
             raise MissingFile(f"{str(self.folder)!r} is not a run: it has no {MANIFEST}.")
 
@@ -53,21 +63,54 @@ class Run:
         return found
 
     @cached_property
+    def contents(self) -> pd.DataFrame:
+        """Which task, network, method, protocol and metric have scores together, in the table's order."""
+        if "scores" in self.__dict__:
+            return self.scores[list(tables.WORDS)].drop_duplicates().astype(str).reset_index(drop=True)
+        found = tables.contents(self.folder / SCORES)
+        if self._networks is not None:
+            found = found[found["network"].isin(list(self._networks))].reset_index(drop=True)
+        return found
+
+    @property
+    def protocols(self) -> set[str]:
+        """The protocols that have scores."""
+        return set(self.contents["protocol"])
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that have scores, in the order of the table."""
+        return leaderboards.method_order(self.contents)
+
+    @cached_property
     def scores(self) -> pd.DataFrame:
-        """One row for each sample, method and metric."""
+        """One row for each sample, method and metric, all of them in memory; `rows` reads some."""
         return tables.read(self.folder / SCORES, self._networks)
 
     def rows(self, protocol: str, *metrics: str) -> pd.DataFrame:
         """The scores of some metrics under one protocol, read without the others."""
-        if "scores" in self.__dict__:  # they are in memory already
-            scores = self.scores
-            return scores[(scores["protocol"] == protocol) & scores["metric"].isin(metrics)]
-        path = self.folder / SCORES
-        found = tables.rows(path, protocol, metrics, self._networks)
         for metric in metrics:
-            if not (found["metric"] == metric).any():
-                leaderboards.select(tables.kinds(path), protocol, metric)  # which says what there is
-        return found
+            leaderboards.select(self.contents, protocol, metric)  # which says what there is
+        return self.some([(protocol, metric) for metric in metrics])
+
+    def some(self, kinds: Collection[tuple[str, str]]) -> pd.DataFrame:
+        """The scores of some pairs of protocol and metric; of a pair that the run does not have, nothing.
+
+        What was read last is kept, up to `_KEPT` bytes, since many tables are made of the same metric.
+        """
+        wanted = frozenset(kinds)
+        if "scores" in self.__dict__:  # they are in memory already
+            mask = np.zeros(len(self.scores), dtype=bool)
+            for protocol, metric in wanted:
+                mask |= (self.scores["protocol"] == protocol) & (self.scores["metric"] == metric)
+            return self.scores[mask]
+        if wanted not in self._read:
+            found = tables.rows(self.folder / SCORES, wanted, self._networks)
+            self._read[wanted] = found
+            while len(self._read) > 1 and sum(map(_size, self._read.values())) > _KEPT:
+                del self._read[next(iter(self._read))]
+        self._read[wanted] = self._read.pop(wanted)  # the last that was used
+        return self._read[wanted].copy(deep=False)
 
     @property
     def families(self) -> dict[str, str]:
@@ -93,6 +136,8 @@ class Run:
         # cached properties: what is put here is what they give
         part.__dict__["manifest"] = {**self.manifest, **entries}
         part._networks = frozenset(chosen)
+        rows = self.contents["network"].isin(list(chosen))
+        part.__dict__["contents"] = self.contents[rows].reset_index(drop=True)
         if "scores" in self.__dict__:
             part.__dict__["scores"] = self.scores[self.scores["network"].isin(chosen)]
         return part
@@ -100,8 +145,7 @@ class Run:
     @property
     def main(self) -> str:
         """The protocol that leads: the first of `leaderboards.HEADLINES` that the run has."""
-        seen = set(self.scores["protocol"].unique())
-        return next(name for name in leaderboards.HEADLINES if name in seen)
+        return next(name for name in leaderboards.HEADLINES if name in self.protocols)
 
     def leaderboard(
         self, protocol: str = "sound", metric: str | None = None, family: str = leaderboards.ALL
@@ -120,12 +164,18 @@ class Run:
     def truths(self, family: str = leaderboards.ALL) -> pd.DataFrame:
         """Ranks of methods under each truth, side by side; see `verax.studies.movements.ranks`."""
         seed = int(self.manifest["study"]["seed"])
-        return movements.ranks(self.scores, self.families, family=family, seed=seed)
+        return movements.ranks(self._views(), self.families, family=family, seed=seed)
 
     def truth_correlations(self, family: str = leaderboards.ALL) -> pd.DataFrame:
         """How far the truths rank alike; see `verax.studies.movements.correlations`."""
         seed = int(self.manifest["study"]["seed"])
-        return movements.correlations(self.scores, self.families, family=family, seed=seed)
+        return movements.correlations(self._views(), self.families, family=family, seed=seed)
+
+    def _views(self) -> pd.DataFrame:
+        """The scores under each truth; none where there is only one."""
+        known = leaderboards.pairs(self.contents, "protocol", "metric")
+        kinds = [kind for kind in movements.VIEWS.values() if kind in known]
+        return self.some(kinds if len(kinds) > 1 else [])
 
     def buckets(self, protocol: str = "sound", metric: str | None = None) -> pd.DataFrame:
         """Every bucket's mean with its 95 % interval."""
@@ -138,12 +188,14 @@ class Run:
 
     def success_map(self, protocol: str = "published") -> pd.DataFrame:
         """Success and failure on every task, as in Figure 7 of the SMERF paper."""
-        return leaderboards.success_map(self.scores, protocol=protocol)
+        pair = leaderboards.PAIRS.get(protocol, ())
+        return leaderboards.success_map(self.rows(protocol, *pair), protocol=protocol, methods=self.methods)
 
     def agreement(self, family: str = leaderboards.ALL) -> pd.DataFrame:
         """How far faithfulness ranks methods as the truth does; see `verax.studies.agreements.agreement`."""
         seed = int(self.manifest["study"]["seed"])
-        return agreements.agreement(self.scores, self.families, family=family, seed=seed)
+        kinds = leaderboards.pairs(self.contents, "protocol", "metric") & agreements.needed(self.protocols)
+        return agreements.agreement(self.some(kinds), self.families, family=family, seed=seed)
 
     def identification(self) -> Identification | None:
         """What can be read off the maps about the reasoning, with the column network, where it was asked."""

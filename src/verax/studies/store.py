@@ -84,13 +84,17 @@ class Store:
             # after a power cut a head may be there without a part: that is noticed, as all damage is
             write_atomically(self.place(entry.key) / name, data, last=False)
         write_atomically(self._head(entry.key), entry.head)
-        with suppress(OSError):
-            os.unlink(self._failure(entry.key))  # noqa: PTH108 (asked a million times)
+        self.recover(entry.key)
 
     def fail(self, key: str, name: str, failure: Failure) -> None:
         """Record that a unit failed."""
         text = json.dumps({"key": key, "unit": name, **failure.facts()}, indent=1)
         write_atomically(self._failure(key), text.encode())
+
+    def recover(self, key: str) -> None:
+        """Forget that a unit failed."""
+        with suppress(OSError):
+            os.unlink(self._failure(key))  # noqa: PTH108 (asked a million times)
 
     # -- reading -----------------------------------------------------------------------------------------
 

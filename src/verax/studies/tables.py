@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -26,27 +27,33 @@ def read(path: Path, networks: Collection[str] | None = None) -> pd.DataFrame:
 
 
 def rows(
-    path: Path, protocol: str, metrics: Collection[str], networks: Collection[str] | None = None
+    path: Path, kinds: Collection[tuple[str, str]], networks: Collection[str] | None = None
 ) -> pd.DataFrame:
-    """The rows of some metrics under one protocol."""
+    """The rows of some pairs of protocol and metric."""
+    if not kinds:
+        return _joined(path, lambda batch: np.zeros(len(batch), dtype=bool), most=1)
 
     def chosen(batch: pa.RecordBatch) -> Mask:
-        mask = _among(batch, "protocol", [protocol]) & _among(batch, "metric", metrics)
+        mask = _paired(batch, kinds)
         return mask if networks is None else mask & _among(batch, "network", networks)
 
     return _joined(path, chosen)
 
 
-def kinds(path: Path) -> pd.DataFrame:
-    """The protocols and their metrics, one row for each pair."""
-    found: dict[tuple[str, str], None] = {}
-    for batch in _batches(path, ["protocol", "metric"]):
-        columns = [batch.column(name) for name in ("protocol", "metric")]
+def contents(path: Path) -> pd.DataFrame:
+    """Which words occur together in a row (the columns `WORDS`), in the order of the table."""
+    found: dict[tuple[str, ...], None] = {}
+    for batch in _batches(path, list(WORDS)):
+        columns = [batch.column(name) for name in WORDS]
         words = [column.dictionary.to_pylist() for column in columns]
-        codes = np.stack([column.indices.to_numpy(zero_copy_only=False) for column in columns])
-        for first, second in np.unique(codes, axis=1).T:
-            found[words[0][first], words[1][second]] = None
-    return pd.DataFrame(list(found), columns=["protocol", "metric"])
+        codes = [column.indices.to_numpy(zero_copy_only=False).astype(np.int64) for column in columns]
+        joint = np.zeros(len(batch), dtype=np.int64)  # one number for each combination
+        for some, code in zip(words, codes, strict=True):
+            joint = joint * max(1, len(some)) + code
+        _, first = np.unique(joint, return_index=True)
+        for place in np.sort(first).tolist():
+            found[tuple(some[code[place]] for some, code in zip(words, codes, strict=True))] = None
+    return pd.DataFrame(list(found), columns=list(WORDS))
 
 
 def _batches(path: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -65,11 +72,23 @@ def _among(batch: pa.RecordBatch, name: str, wanted: Collection[str]) -> Mask:
     return known[codes] if len(known) else np.zeros(len(codes), dtype=bool)
 
 
-def _joined(path: Path, choose: Choice) -> pd.DataFrame:
-    """The chosen rows of all batches; words are categories, in alphabetical order."""
+def _paired(batch: pa.RecordBatch, kinds: Collection[tuple[str, str]]) -> Mask:
+    """Which rows have one of these pairs of protocol and metric."""
+    first, second = (batch.column(name) for name in ("protocol", "metric"))
+    protocols, metrics = first.dictionary.to_pylist(), second.dictionary.to_pylist()
+    if not protocols or not metrics:
+        return np.zeros(len(batch), dtype=bool)
+    known = np.array([[(one, two) in kinds for two in metrics] for one in protocols], dtype=bool)
+    codes = [column.indices.to_numpy(zero_copy_only=False) for column in (first, second)]
+    found: Mask = known[codes[0], codes[1]]
+    return found
+
+
+def _joined(path: Path, choose: Choice, most: int | None = None) -> pd.DataFrame:
+    """The chosen rows of all batches, or of the first few; words are categories, in alphabetical order."""
     parts: list[pa.RecordBatch] = []
     empty: pa.RecordBatch | None = None
-    for batch in _batches(path):
+    for batch in islice(_batches(path), most):
         mask = choose(batch)
         part = batch if mask is None else batch.filter(pa.array(mask))
         empty = batch.slice(0, 0) if empty is None else empty

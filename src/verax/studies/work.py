@@ -23,8 +23,13 @@ from numpy.typing import NDArray
 from safetensors.torch import load as load_tensors
 from torch import Tensor
 
+from verax.devices import Memory
 from verax.errors import OutputError
 from verax.methods.base import METHODS, PEERS, Method
+from verax.networks import library, names, teaching
+from verax.networks.library import Packed
+from verax.networks.trained import Start
+from verax.networks.training import Watcher
 from verax.protocols import sound
 from verax.studies.entries import Entry, Result, pack
 from verax.studies.execution import Bench
@@ -69,6 +74,7 @@ class Outcome(NamedTuple):
         failure: why there is no result.
         shown: prepared maps of the pictures that readings need, ``(G, samples, H, W)``.
         seconds: that it took.
+        network: what a training gave, ready to be written.
     """
 
     job: Job
@@ -77,6 +83,12 @@ class Outcome(NamedTuple):
     failure: Failure | None = None
     shown: NDArray[np.float32] | None = None
     seconds: float = 0.0
+    network: Packed | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether there is a result."""
+        return self.entry is not None or self.network is not None
 
 
 @dataclass(frozen=True)
@@ -89,6 +101,8 @@ class Brief:
         keep_maps: hand raw maps back with the results.
         shown: how many pictures of each bucket readings need, by the place of the cell.
         time_limit: seconds that a job may take.
+        training: jobs train the networks of the cells' subjects, whose weights are what training starts from.
+        watch: is told how a training goes, where it is performed in this process.
         token: names this brief, so that workers can keep what they have loaded for it.
     """
 
@@ -97,6 +111,8 @@ class Brief:
     keep_maps: bool = False
     shown: dict[int, int] = field(default_factory=dict)
     time_limit: float | None = None
+    training: bool = False
+    watch: Watcher | None = None
     token: str = field(default_factory=lambda: uuid4().hex)
 
     def unit(self, job: Job) -> Unit:
@@ -106,14 +122,16 @@ class Brief:
     def travelling(self, dumps: Dumps | None = None) -> tuple[Brief, frozenset[int]]:
         """The brief with weights by value and without the cells that cannot travel; which ones can.
 
-        Methods travel by name, own ones as a reference to a function in a module that a worker can import.
-        What only this process knows (a function in a notebook or script, a task object that cannot be
-        pickled) stays, and the driver performs it inline. With `dumps`, which turns functions too into bytes,
-        only what it refuses stays.
+        Methods and networks travel by name, own methods as a reference to a function in a module that a
+        worker can import. What only this process knows (a function in a notebook or script, a task object
+        that cannot be pickled, an architecture or recipe that it registered) stays, and the driver performs
+        it inline. With `dumps`, which turns functions too into bytes, only what it refuses stays.
         """
         subjects = {id(cell.subject): cell.subject for cell in self.cells}
         carried = {
-            number: subject.by_value() for number, subject in subjects.items() if _pickles(subject, dumps)
+            number: subject.by_value()
+            for number, subject in subjects.items()
+            if names.everywhere(subject.network) and _pickles(subject, dumps)
         }
         cells: list[Any] = []
         for cell in self.cells:
@@ -122,7 +140,7 @@ class Brief:
             named: Any = _Named(*method) if method else None
             cells.append(replace(cell, subject=carried[id(cell.subject)], method=named) if gone else None)
         able = frozenset(index for index, cell in enumerate(cells) if cell is not None)
-        return replace(self, cells=tuple(cells)), able
+        return replace(self, cells=tuple(cells), watch=None), able
 
 
 class _Named:
@@ -193,13 +211,16 @@ def perform(brief: Brief, job: Job, device: torch.device) -> Outcome:
     bare = job._replace(maps=None)
     try:
         with pinned(device):
+            if brief.training:
+                taught = _taught(brief, brief.cells[job.cell], device)
+                return Outcome(bare, network=taught, seconds=time.perf_counter() - start)
             unit = brief.unit(job)
-            bench = _bench(brief, unit.cell, device)
+            bench, memory = _bench(brief, unit.cell, device), Memory(device)
             if job.maps is None:
                 result = bench.compute(unit)
             else:
                 result = bench.rescore(unit, load_tensors(job.maps)["raw"])
-            result.info.update(unit=unit.name, code=code_digest())
+            result.info.update(unit=unit.name, code=code_digest(), peak_bytes=memory.peak())
             entry = pack(job.key, result)
             raw, bench.maps = bench.maps, None
             maps = shown = None
@@ -213,6 +234,23 @@ def perform(brief: Brief, job: Job, device: torch.device) -> Outcome:
     except (Exception, OutOfTime) as error:  # other people's code may raise anything
         return Outcome(bare, failure=describe(error), seconds=time.perf_counter() - start)
     return Outcome(bare, entry, maps, None, shown, time.perf_counter() - start)
+
+
+def _taught(brief: Brief, cell: Cell, device: torch.device) -> Packed:
+    """Train the network of a cell's subject."""
+    subject, options = cell.subject, dict(cell.parameters or {})
+    if (origin := options.pop("start", None)) is not None:
+        options["start"] = Start(origin, Bench(subject, brief.study, device).model())
+    done = teaching.train(
+        subject.task,
+        subject.network,
+        seed=subject.seed,
+        device=device,
+        quiet=True,
+        watch=brief.watch,
+        **options,
+    )
+    return library.pack(done)
 
 
 def _shown(raw: Tensor, job: Job, many: int) -> NDArray[np.float32]:

@@ -65,7 +65,7 @@ class Groups:
 
     def learn(self, outcome: Outcome) -> None:
         """Remember how long a job took."""
-        if outcome.entry is not None:
+        if outcome.done:
             self._rates[self._kind(outcome.job)] = outcome.seconds / outcome.job.length
 
     def _fill(self, slots: int) -> None:
@@ -87,6 +87,8 @@ class Groups:
         if rate is not None:
             return rate * job.length
         cell = self._brief.cells[job.cell]
+        if self._brief.training:
+            return costs.TRAINING
         return max(_UNKNOWN, costs.guess(cell) * job.length * len(cell.subject.task.groups))
 
     def _kind(self, job: Job) -> tuple[str, str]:
