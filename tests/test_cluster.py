@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 
 import verax
+from little_climate import little_field, little_task
 from verax.errors import ClusterError, InvalidParameter
 from verax.methods import METHODS
+from verax.networks import regression
 from verax.studies import upkeep
 from verax.studies.driving import Driver
 from verax.studies.store import Store
+from verax.tasks.climate.task import Climate
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'verax[cluster]'")
 from ray.cluster_utils import Cluster  # noqa: E402
@@ -176,6 +179,43 @@ def test_units_that_kill_their_worker_hang_or_raise(cluster, tmp_path, own):
     assert "4 s" in failed["sleeps"][1]
     assert "no such thing" in failed["raises"][1]
     assert {"dies_once", "gradient"} <= set(run.scores["method"])
+
+
+DRIVER = os.getpid()
+
+
+class Deadly(Climate):
+    """A task that kills whoever trains on it, but for this process; defined here, it travels by value."""
+
+    def drawn(self, purpose="train", count=None, seed=0):
+        if os.getpid() != DRIVER:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().drawn(purpose, count, seed)
+
+
+def test_networks_are_trained_there_and_have_the_same_weights(cluster, monkeypatch):
+    monkeypatch.setitem(regression.SCHEDULES, "fast", regression.Schedule(3e-3, 100, 2))
+    monkeypatch.setattr(regression, "_LEAST", 1)
+    good, bad = little_task(count=512), Deadly("bad/dies", little_field(), count=512)
+    study = {**STUDY, "networks": ["mlp", "ridge"], "protocols": ["exact"], "missing": "train", "certify": 0}
+    study = {**study, "methods": ["gradient"], "samples": 2}
+    verax.run(study, tasks=[good], quiet=True, store="one", out="one-run", executor="inline")
+    with pytest.warns(verax.errors.VeraxWarning, match="bad/dies .*: training: The worker was killed twice"):
+        run = verax.run(
+            study,
+            tasks=[good, bad],
+            quiet=True,
+            store="two",
+            out="two-run",
+            executor="ray",
+            address=cluster.address,
+        )
+    assert [entry["task"] for entry in run.manifest["trained"]] == [good.name] * 2
+    assert {entry["kind"] for entry in run.failures} == {"killed"}
+    stored = [{p.name: p.read_bytes() for p in Path(s, "networks").iterdir()} for s in ("one", "two")]
+    assert stored[0] == stored[1]
+    assert len(stored[0]) == 4
+    assert table("one-run") == table("two-run")
 
 
 CHILD = """

@@ -28,7 +28,7 @@ from verax.metrics import METRICS
 from verax.reports import figures, gallery
 from verax.reports.repetition import command
 from verax.reports.verdicts import disagreements, verdict
-from verax.studies import spec
+from verax.studies import runs, spec, tables
 from verax.studies.runs import Run
 
 
@@ -377,6 +377,24 @@ def test_rewriting_gives_the_same_bytes_and_leaves_nothing_old(tmp_path):
     assert figure.read_bytes() == drawing
     assert not (run.folder / "figures" / "77-shares-gone.svg").exists()
     assert (run.folder / "figures" / "my-own.svg").read_bytes() == b"keep"
+
+
+def test_reports_never_hold_all_scores(tmp_path, monkeypatch):
+    """A run may have more rows than fit into memory: tables are made of the metrics that they need."""
+    held = build(tmp_path / "held")
+    assert len(held.scores)
+    pages = [held.report().read_bytes()]
+    streamed = build(tmp_path / "streamed")
+    monkeypatch.setattr(tables, "read", lambda *given: pytest.fail("all scores were read"))
+    monkeypatch.setattr(runs, "_KEPT", 1)  # nothing but what was read last is kept
+    pages.append(streamed.report().read_bytes())
+    assert len(streamed._read) == 1
+    assert pages[0] == pages[1]
+    figures.hero(streamed)
+    assert streamed.truths().empty
+    pd.testing.assert_frame_equal(streamed.success_map("sound"), held.success_map("sound"))
+    pd.testing.assert_frame_equal(streamed.contents, held.contents)
+    assert "scores" not in vars(streamed)
 
 
 def test_shares_agree_with_the_leaderboard(plain):

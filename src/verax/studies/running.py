@@ -151,7 +151,7 @@ def run(
         workers: how many of them (default: one for each device, or core).
         overwrite: what is computed: "missing" (and what failed), "failed", "all" or "never".
         keep_maps: keep raw maps in the store, so that they can be scored again without being explained again.
-        time_limit: seconds that one unit may take.
+        time_limit: seconds that one unit, or one training, may take.
         **more: options of the executor.
     """
     options = Options(executor, workers, overwrite, keep_maps, time_limit, more).checked()
@@ -175,11 +175,15 @@ def run(
     folder = store_folder(store)
 
     trained: list[dict[str, Any]] = []
-    plan = planning.compile_plan(chosen, folder, ahead=True)
-    if plan.trainings:
-        teacher = taught(plan, make_folder(folder), where, options, quiet)
-        trained = teacher.trained
-        plan = planning.compile_plan(chosen, folder, failed=teacher.failed)
+    try:
+        plan = planning.compile_plan(chosen, folder, ahead=True)
+        if plan.trainings:
+            teacher = taught(plan, make_folder(folder), where, options, quiet)
+            trained = teacher.trained
+            plan = planning.compile_plan(chosen, folder, failed=teacher.failed)
+    except KeyboardInterrupt as stop:
+        message = "Interrupted: networks that are trained are kept. Run the same command to go on."
+        raise Interrupted(message) from stop
     target = Path(out).expanduser() if out else Path("runs") / f"{chosen.name}-{plan.key[:8]}"
     with unless_empty(target):
         return _run(plan, target, make_folder(folder), where, options, quiet, trained)

@@ -1,0 +1,238 @@
+"""Trainings as units: the same weights from everyone, and what becomes of those that fail or are stopped."""
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import verax
+from bad_workers import Deadly, Refusing
+from little_climate import little_field, little_task
+from verax import tasks
+from verax.errors import Interrupted, InvalidParameter, VeraxWarning, WeightsError
+from verax.networks import NETWORKS, library, names, recipes, regression, teaching
+from verax.studies import plan as planning
+from verax.studies import spec as specs
+from verax.studies import trainings
+from verax.studies.executors import EXECUTORS
+from verax.studies.options import Options
+from verax.studies.plan import Training
+from verax.studies.store import Store
+from verax.studies.trainings import Teacher, taught, waves
+from verax.studies.units import Cell, Subject
+from verax.studies.work import Brief, Job, perform
+
+CPU = torch.device("cpu")
+STUDY = {
+    "name": "trained",
+    "tasks": ["little/climate"],
+    "networks": ["mlp", "ridge"],
+    "seeds": [0, 1],
+    "methods": ["gradient"],
+    "protocols": ["exact"],
+    "samples": 2,
+    "certify": 0,
+    "missing": "train",
+}
+
+
+@pytest.fixture(autouse=True)
+def somewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """A recipe that this process alone has: it travels by value."""
+    monkeypatch.setitem(regression.SCHEDULES, "fast", regression.Schedule(3e-3, 100, 2))
+    monkeypatch.setattr(regression, "_LEAST", 1)
+
+
+@pytest.fixture
+def little():
+    """Registers tasks for one test."""
+    made = []
+
+    def register(*given):
+        made.extend(tasks.register(task) for task in given or (little_task(count=512),))
+        return list(given)
+
+    yield register
+    for name in made:
+        tasks.TASKS.unregister(name)
+
+
+def ahead(folder, **changes):
+    return planning.compile_plan(specs.study({**STUDY, **changes}), Path(folder), ahead=True)
+
+
+def train(folder, changes=None, executor="inline", **options):
+    Path(folder).mkdir(exist_ok=True)
+    plan = ahead(folder, **(changes or {}))
+    return taught(plan, Path(folder), CPU, Options(executor, **options), quiet=True)
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in (Path(folder) / "networks").iterdir()}
+
+
+def test_weights_do_not_depend_on_who_trains(little):
+    little()
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        assert len(train("one").trained) == 3
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    for folder, workers in (("two", 1), ("three", 2)):
+        done = train(folder, executor="processes", workers=workers)
+        assert [(t["network"], t["seed"]) for t in done.trained] == [("mlp", 0), ("mlp", 1), ("ridge", 0)]
+        assert all(entry["seconds"] > 0 for entry in done.trained)
+        assert files(folder) == files("one")  # weights and records, to the byte
+    assert len(files("one")) == 6
+
+
+def test_trainings_that_kill_their_worker_or_raise_are_recorded(little):
+    field = little_field()
+    bad = [Deadly("bad/dies", field, count=512), Refusing("bad/raises", field, count=512)]
+    names_of = [task.name for task in little(*bad, little_task(count=512))]
+    study = {**STUDY, "tasks": names_of, "networks": ["ridge"]}
+    with pytest.warns(VeraxWarning, match="training"):
+        run = verax.run(study, quiet=True, store="store", out="run", executor="processes", workers=2)
+    failed = {entry["unit"]: (entry["kind"], entry["reason"]) for entry in run.failures}
+    assert {unit.split()[0]: kind for unit, (kind, _) in failed.items()} == {
+        "bad/dies": "killed",
+        "bad/raises": "error",
+    }
+    assert "no such sample" in failed["bad/raises ridge seed 0: training"][1]
+    assert [entry["task"] for entry in run.manifest["trained"]] == ["little/climate"]
+    assert run.scores["task"].unique().tolist() == ["little/climate"]
+    # nothing is trained: failures are those of the last time
+    with pytest.warns(VeraxWarning):
+        again = verax.run(study, quiet=True, store="store", out="run", overwrite="never")
+    assert {entry["unit"]: (entry["kind"], entry["reason"]) for entry in again.failures} == failed
+    # the planning process itself can draw: there, what failed is trained, and nothing else
+    last = verax.run(study, quiet=True, store="store", out="run", executor="inline")
+    assert [entry["task"] for entry in last.manifest["trained"]] == ["bad/dies", "bad/raises"]
+    assert not last.failures
+    assert not Store(Path("store")).failed(Training(bad[0], "ridge", 0).key)
+
+
+def test_a_training_that_takes_too_long(little, monkeypatch):
+    little(little_task("little/slow", count=512), little_task(count=512))
+    real = teaching.train
+
+    def slowly(task, network, **options):
+        if task.name == "little/slow":
+            time.sleep(60)
+        return real(task, network, **options)
+
+    monkeypatch.setattr(teaching, "train", slowly)
+    begun = time.monotonic()
+    done = train("store", {"tasks": ["little/slow", "little/climate"], "networks": ["ridge"]}, time_limit=5)
+    assert time.monotonic() - begun < 50
+    (failure,) = done.failed.values()
+    assert [entry["task"] for entry in done.trained] == ["little/climate"]
+    assert failure.kind == "time"
+    assert "5 s" in failure.reason
+
+
+def test_an_interrupted_training_keeps_what_is_trained(little, monkeypatch):
+    little()
+    real, seen = teaching.train, []
+
+    def stopped(task, network, **options):
+        seen.append((network, options["seed"]))
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return real(task, network, **options)
+
+    monkeypatch.setattr(teaching, "train", stopped)
+    with pytest.raises(Interrupted, match="1 of 3 networks are trained and kept"):
+        verax.run(STUDY, quiet=True, store="store", executor="inline")
+    run = verax.run(STUDY, quiet=True, store="store", executor="inline")
+    assert seen == [("mlp", 0), ("mlp", 1), ("mlp", 1), ("ridge", 0)]
+    assert [entry["seed"] for entry in run.manifest["trained"]] == [1, 0]
+    train("whole")
+    assert files("store") == files("whole")
+
+
+def test_nothing_is_trained_that_was_not_to_be(little):
+    little()
+    with pytest.raises(WeightsError, match="not trained: --overwrite never"):
+        verax.run(STUDY, quiet=True, store="store", overwrite="never")
+    train("store")
+    library.find(tasks.task("little/climate"), "ridge", 0, Path("store")).unlink()
+    done = train("store", overwrite="failed")
+    assert done.trained == []
+    assert [failure.kind for failure in done.failed.values()] == ["skipped"]
+
+
+def test_what_cannot_be_trained_is_said_before_anything_is(little, monkeypatch):
+    little()
+    monkeypatch.setattr(teaching, "train", lambda *given, **options: pytest.fail("trained"))
+    with pytest.raises(InvalidParameter, match="is for pictures"):
+        verax.run(STUDY, networks=["mlp", "cnn4"], quiet=True, store="store")
+
+
+def test_several_networks_are_trained_side_by_side(monkeypatch):
+    monkeypatch.setattr(trainings, "cores", lambda: 2)
+    chosen = trainings._chosen_to_train
+    assert [chosen(1, CPU, None), chosen(2, CPU, None), chosen(2, CPU, 1), chosen(1, CPU, 2)] == [
+        "inline",
+        "processes",
+        "inline",
+        "processes",
+    ]
+    assert chosen(8, torch.device("meta"), None) == "inline"  # a GPU has one process
+    monkeypatch.setattr(trainings, "cores", lambda: 1)
+    assert chosen(8, CPU, None) == "inline"
+
+
+def test_networks_that_tasks_share_are_trained_once(own_store):
+    found = ahead(own_store, tasks=["shapes", "shapes?explains=other"], networks=["shapes-cnn"], seeds=[7])
+    assert [len(found.subjects), len(found.trainings)] == [2, 1]
+    failed = {found.trainings[0].stem: trainings.Failure("error", "no luck")}
+    with pytest.raises(WeightsError, match="no luck"):
+        planning.compile_plan(found.study, own_store, failed=failed)
+
+
+def test_training_against_an_adversary_starts_from_what_was_trained_before(own_store):
+    task = tasks.task("textbox/simple-fr")
+    robust, plain, other = (Training(task, f"cnn3{end}", 0) for end in ("@robust", "@published", ""))
+    assert waves([robust, plain, other]) == [[plain, other], [robust]]
+    teacher = Teacher(specs.study(STUDY), Store(own_store), EXECUTORS.get("inline")(CPU), CPU)
+    cell = teacher._cell(robust)
+    path = library.find(task, cell.parameters["start"], 0)
+    assert cell.subject.weights == path
+    assert cell.parameters["settings"].adversary == 0.3
+    sent, able = Brief(teacher.study, (cell,), training=True).travelling()
+    assert able == {0}
+    assert sent.cells[0].subject.weights == path.read_bytes()
+
+
+def test_what_only_this_process_knows_is_trained_here(little, monkeypatch):
+    (task,) = little(little_task(count=512))
+
+    def mine(classes, features):
+        return nn.Sequential(nn.Linear(features, classes))
+
+    NETWORKS.register("mine", mine)
+    monkeypatch.setitem(recipes.RECIPES, "own-one", recipes.RECIPES["fast"])
+    try:
+        assert not names.everywhere("mine")
+        assert not names.everywhere("cnn4@own-one")
+        assert names.everywhere("cnn@robust-0.1")
+        cells = tuple(
+            Cell(network, Subject(task, network, 0, None, ""), 1, 1) for network in ("mine", "ridge")
+        )
+        _, able = Brief(specs.study(STUDY), cells, training=True).travelling()
+        assert able == {1}
+        found = perform(Brief(specs.study(STUDY), cells, training=True), Job("ridge", 1, 0, 1), CPU)
+        assert found.done
+        assert found.entry is None
+    finally:
+        NETWORKS.unregister("mine")
