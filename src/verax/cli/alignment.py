@@ -13,7 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from verax import progress
-from verax.cli.console import console, interval
+from verax.cli import completion, records
+from verax.cli.console import Json, Quiet, console, interval, print_json, say
 from verax.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -139,7 +140,10 @@ def align(
     split: Annotated[str | None, typer.Option(help="Split of the data set.")] = None,
     part: Annotated[str | None, typer.Option(help="Which part is meant, such as head or hair.")] = None,
     objects: Annotated[str, typer.Option(help="all, or those of the explained class: target.")] = "all",
-    method: Annotated[str, typer.Option(help="How it is explained (verax list methods).")] = "grad-cam",
+    method: Annotated[
+        str,
+        typer.Option(help="How it is explained (verax list methods).", autocompletion=completion.method),
+    ] = "grad-cam",
     set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter: relu=false.")] = None,
     metrics: Annotated[str | None, typer.Option(help="Some of iou,pointing-game,...")] = None,
     binarisation: Annotated[
@@ -163,7 +167,8 @@ def align(
     out: Annotated[
         Path | None, typer.Option(help="Folder; the same one goes on where it was stopped.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no tables.")] = False,
+    quiet: Quiet = False,
+    json: Json = False,
 ) -> None:
     """Does a network look where people marked? Scores, eight cases, worst offenders and a page to search."""
     given = {
@@ -223,11 +228,14 @@ def align(
     except KeyboardInterrupt as stop:
         typer.echo(f"verax: stopped; run it again with --out {out} to go on.", err=True)
         raise typer.Exit(130) from stop
-    if not quiet:
+    if not quiet and not json:
         show(done)
-    with progress.errors.status("Writing the report"):
+    with progress.status("Writing the report", hidden=quiet):
         path = done.report(out / "report.html")
-    console.print(f"Report: {path}", soft_wrap=True, markup=False, highlight=False)
+    if json:
+        print_json(records.of_alignment(done, out, path))
+    else:
+        say(f"Report: {path}")
 
 
 def show(done: Alignment) -> None:

@@ -1,4 +1,4 @@
-"""`verax run` and `verax report`."""
+"""`verax run`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from verax import progress
-from verax.cli import experiments, plans
-from verax.cli.console import console, interval
-from verax.errors import InvalidParameter, MissingFile, VeraxError, VeraxWarning
+from verax.cli import completion, experiments, plans, records
+from verax.cli.console import Json, Quiet, console, interval, print_json, say
+from verax.errors import InvalidParameter, VeraxError, VeraxWarning
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,14 +39,20 @@ def _numbers(text: str | None) -> list[int] | None:
 
 
 def run(
-    study: Annotated[str, typer.Argument(help="A study's name (verax list studies) or a TOML file.")],
-    methods: Annotated[str | None, typer.Option(help="Only these methods: a,b,c.")] = None,
-    tasks: Annotated[str | None, typer.Option(help="Only these tasks: a,b,c.")] = None,
-    networks: Annotated[str | None, typer.Option(help="Only these networks: a,b.")] = None,
+    study: plans.StudyName,
+    methods: plans.Methods = None,
+    tasks: Annotated[
+        str | None, typer.Option(help="Only these tasks: a,b,c.", autocompletion=completion.tasks)
+    ] = None,
+    networks: Annotated[
+        str | None, typer.Option(help="Only these networks: a,b.", autocompletion=completion.networks)
+    ] = None,
     seeds: Annotated[str | None, typer.Option(help="Training seeds of the networks: 0,1,2.")] = None,
     protocols: Annotated[
         str | None,
-        typer.Option(help="Some of sound,sound:counterfactual,sound:shapley,published,faithfulness,exact."),
+        typer.Option(
+            help="Some of sound, sound:counterfactual, sound:shapley, published, faithfulness, exact."
+        ),
     ] = None,
     samples: Annotated[int | None, typer.Option(help="Images in each bucket.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the images and of random methods.")] = None,
@@ -100,7 +106,8 @@ def run(
     ] = False,
     time_limit: Annotated[float | None, typer.Option(help="Seconds that one unit may take.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan (verax plan) and stop.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no tables.")] = False,
+    quiet: Quiet = False,
+    json: Json = False,
 ) -> None:
     """Run a study: explain, score, rank, and write a report. Rerunning does only what is missing."""
     from verax.studies.running import described
@@ -111,7 +118,7 @@ def run(
         unused |= {"identify": identify, "renderer": renderer, "background": background}
         unused |= {"field": field, "variable": variable}
         asked = {"methods": _names(methods), "networks": _names(networks), "seeds": _numbers(seeds)}
-        experiments.run(
+        found = experiments.run(
             study,
             out,
             quiet,
@@ -121,8 +128,11 @@ def run(
             quick=quick,
             device=device,
             store=store,
+            json=json,
             **asked,
         )
+        if json:
+            print_json(found)
         return
     if data is not None or quick:
         raise InvalidParameter(f"--data and --quick belong to alignment-... studies, not to {study!r}.")
@@ -143,7 +153,7 @@ def run(
         "variable": variable,
     }
     if dry_run:
-        plans.show(plans.summary(described(study, **changes), store))
+        (print_json if json else plans.show)(plans.summary(described(study, **changes), store))
         return
     cluster: dict[str, Any] = {
         "address": address,
@@ -171,32 +181,20 @@ def run(
                 time_limit=time_limit,
                 **cluster,
             )
-        if not quiet:
+        if not quiet and not json:
             show(done)
-        with progress.errors.status("Writing the report"):
+        with progress.status("Writing the report", hidden=quiet):
             path = done.report()
     except KeyboardInterrupt as stop:
         words = str(stop) or "Interrupted: finished units are kept. Run the same command to go on."
         typer.echo(f"verax: {words}", err=True)
         raise typer.Exit(130) from stop
-    console.print(f"Report: {path}", soft_wrap=True, markup=False, highlight=False)
+    if json:
+        print_json(records.of_run(done, path))
+    else:
+        say(f"Report: {path}")
     if done.manifest["failures"]:
         raise typer.Exit(1)
-
-
-def report(
-    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
-) -> None:
-    """Write the report of a finished run again."""
-    from verax.studies.runs import Run
-
-    found = Run(run)
-    try:
-        with progress.errors.status("Writing the report"):
-            path = found.report()
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise MissingFile(f"The run {str(run)!r} is damaged or was made by another version.") from error
-    console.print(f"Report: {path}", soft_wrap=True, markup=False, highlight=False)
 
 
 def _table(title: str, board: pd.DataFrame) -> Table:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NAME = "comparison.html"
 _ROW = 0.27
 FOOTER = (
-    "Means are over buckets; intervals are those of a paired bootstrap over training seeds and pictures (95 %). "
+    "Means are over buckets; intervals (95 %) are those of a paired bootstrap over training seeds and pictures. "
     "p: Wilcoxon's signed-rank test over pictures, whose differences are averaged over networks first; Holm: "
     "corrected for the number of tests. Controls and the oracle never look at a network and are not tested."
 )
@@ -47,7 +47,9 @@ def figure(table: pd.DataFrame, first: str, second: str, higher: bool) -> Figure
                     marker="|", markersize=10, markeredgewidth=1.3,
                 )  # fmt: skip
             face = colour if row.differ else "none"
-            axes.plot([row.difference], [place], marker="o", markersize=5.5, color=colour, markerfacecolor=face)
+            axes.plot(
+                [row.difference], [place], marker="o", markersize=5.5, color=colour, markerfacecolor=face
+            )
         reach = max((abs(float(v)) for name in ("low", "high", "difference") for v in rows[name] if v == v),
                     default=0.0) or 1.0  # fmt: skip
         axes.set_xlim(-1.08 * reach, 1.08 * reach)
@@ -69,12 +71,17 @@ def p_words(value: float) -> str:
     return "< 0.0001" if value < 0.0001 else f"{value:.4f}"
 
 
+def signed(value: float) -> str:
+    """A difference with its sign; 0 has none."""
+    return f"{value:+.3f}" if round(value, 3) else "0.000"
+
+
 def _sort(value: float) -> str:
     return f"{value:.12g}" if math.isfinite(value) else ""
 
 
 def _interval(low: float, high: float) -> str:
-    return f"[{low:+.3f}, {high:+.3f}]" if math.isfinite(low) and math.isfinite(high) else ""
+    return f"[{signed(low)}, {signed(high)}]" if math.isfinite(low) and math.isfinite(high) else ""
 
 
 def verdict(row: Any) -> str:
@@ -90,7 +97,7 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
         "method": row["method"],
         "kind": kind(str(row["method"])),
         **{name: f"{row[name]:.3f}" for name in ("first", "second")},
-        "difference": f"{row['difference']:+.3f}",
+        "difference": signed(row["difference"]),
         "interval": _interval(row["low"], row["high"]),
         **{name: p_words(row[name]) for name in ("p", "holm")},
         **{f"{name}_sort": _sort(row[name]) for name in ("first", "second", "difference", "p", "holm")},
@@ -108,7 +115,7 @@ def _grid(tasks: pd.DataFrame, methods: list[str], names: list[str]) -> list[dic
         cells = []
         for name in names:
             row = known.get((method, name), empty)
-            value = f"{row['difference']:+.3f}" if math.isfinite(row["difference"]) else "–"
+            value = signed(row["difference"]) if math.isfinite(row["difference"]) else "–"
             interval = _interval(row["low"], row["high"])
             cells.append({"value": value, "sort": _sort(row["difference"]), "interval": interval})
         rows.append({"method": method, "kind": kind(method), "cells": cells})
@@ -124,7 +131,9 @@ def page(differences: Differences) -> str:
         names = [str(name) for name in tasks["task"].unique()]
         methods = [str(name) for name in table["method"]]
         drawn = figure(table, base, str(run), differences.higher_is_better)
-        alt = f"Differences of {differences.metric} between {run} and {base}; the table below has the numbers."
+        alt = (
+            f"Differences of {differences.metric} between {run} and {base}; the table below has the numbers."
+        )
         parts.append(
             {
                 "run": run,

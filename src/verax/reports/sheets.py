@@ -1,4 +1,4 @@
-"""Sheets: small pages of tables and figures over several runs, each one file that asks nobody for anything."""
+"""Sheets: small pages of tables and figures over several runs, each one file that needs no other."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 NAME = "leaderboard.html"
 FOOTER = (
-    "Means over buckets with 95 % intervals (bootstrap over training seeds and pictures), and places (#) on each "
-    "task. Methods that have no scores on some task have no rank over all of them. Dim rows are controls, which "
-    "never look at a network, and the oracle, which knows the truth. Press a heading to sort."
+    "Means over buckets with 95 % intervals (bootstrap over training seeds and pictures), and places (#) on "
+    "each task. Methods without scores on some task have no rank over all of them. Grey rows are controls, "
+    "which never look at a network, and the oracle, which knows the truth. Press a heading to sort."
 )
 
 

@@ -2,9 +2,9 @@
 
 Every method that two runs share is compared on the pictures that both scored. The mean difference is that of
 bucket means, with the interval of the paired hierarchical bootstrap (`verax.studies.statistics`). The test is
-the signed-rank test of Wilcoxon (Biometrics Bulletin 1945) over pictures, whose differences are first averaged
-over networks and seeds, because one picture that five networks saw is one observation and not five; p-values
-are corrected by Holm over all rows of the table.
+the signed-rank test of Wilcoxon (Biometrics Bulletin 1945) over pictures, whose differences are first
+averaged over networks and seeds, because one picture that five networks saw is one observation and not five;
+p-values are corrected by Holm over all rows of the table.
 """
 
 from __future__ import annotations
@@ -163,8 +163,8 @@ def _refuse(first: Run, second: Run, one: str, two: str) -> None:
     if others := versions.other_tasks(first, second):
         more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
         raise InvalidInput(
-            f"{one!r} and {two!r} have different versions of the task {others[0]!r}{more}, whose scores cannot"
-            " be compared."
+            f"{one!r} and {two!r} have different versions of the task {others[0]!r}{more}, whose scores"
+            " cannot be compared."
         )
     if versions.pictures(first) != versions.pictures(second):
         raise InvalidInput(

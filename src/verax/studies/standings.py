@@ -36,8 +36,8 @@ class Board:
         network: its name.
         tier: how firmly its truth is known (`verax.studies.tiers`).
         tasks: the columns.
-        table: one row for each method and task, and one for all tasks (task ``""``): method, task, value, low,
-            high, rank, samples, runs. Controls and the oracle have no rank, and neither have methods over all
+        table: one row for each method and task, and one for all tasks (task ``""``): method, task, value,
+            low, high, rank, samples, runs. Controls and the oracle have no rank, and neither have methods over all
             tasks that lack one of them.
     """
 
@@ -48,7 +48,7 @@ class Board:
 
     @property
     def overall(self) -> pd.DataFrame:
-        """One row for each method over all tasks, the best first; those without a rank at the end."""
+        """One row for each method over all tasks, the best first; those that lack a task at the end."""
         return self.table[self.table["task"] == OVERALL].reset_index(drop=True)
 
 
@@ -192,7 +192,8 @@ def _reason(run: Run, kept: Sequence[Run], names: dict[int, str], protocol: str)
         if tasks := versions.other_tasks(other, run):
             return f"Its version of {', '.join(tasks)} is not that of {name}, which is newer."
         if versions.pictures(run) != versions.pictures(other):
-            return f"Its pictures have the seed {versions.pictures(run)}, those of {name} {versions.pictures(other)}."
+            seeds = f"{versions.pictures(run)}, not {versions.pictures(other)}"
+            return f"Its pictures are not those of {name}, which is newer: their seed is {seeds}."
         if networks := versions.other_weights(other, run):
             return f"Its weights of {', '.join(networks)} are not those of {name}, which is newer."
     return ""
@@ -235,5 +236,5 @@ def _board(network: str, tier: int, scores: pd.DataFrame, metric: Any, seed: int
         values = table["value"].round(10).where(ranked)
         places = values.rank(method="min", ascending=not metric.higher_is_better)
         table.insert(5, "rank", pd.array(places, dtype="Int64"))
-        parts.append(table.sort_values(["rank", "method"], kind="stable", na_position="last"))
+        parts.append(table.sort_values("value", ascending=not metric.higher_is_better, kind="stable"))
     return Board(network, tier, tasks, pd.concat(parts, ignore_index=True))
