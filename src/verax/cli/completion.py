@@ -27,9 +27,12 @@ def known(kind: str) -> list[str]:
         found = list(json.loads(NAMES.read_text()).get(kind, []))
     except (OSError, ValueError):  # completion never fails, it only has less to say
         found = []
-    if kind in GROUPS:
-        found += [entry.name for entry in metadata.entry_points(group=GROUPS[kind])]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys([*found, *plugged(kind)]))
+
+
+def plugged(kind: str) -> list[str]:
+    """The names that other packages bring; none of them is imported."""
+    return [entry.name for entry in metadata.entry_points(group=GROUPS[kind])] if kind in GROUPS else []
 
 
 def _one(kind: str, incomplete: str) -> list[str]:

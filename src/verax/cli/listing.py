@@ -83,10 +83,10 @@ def _metrics() -> Rows:
 
 
 def _studies() -> Rows:
-    from verax.reproductions.alignment.running import EXPERIMENTS, experiment
+    from verax.reproductions.alignment.questions import QUESTIONS
     from verax.studies.spec import presets, study
 
-    alignments = [{"name": name, "about": experiment(name).title} for name in EXPERIMENTS]
+    alignments: Rows = [{"name": name, "about": question} for name, question in QUESTIONS.items()]
     return [
         {
             "name": name,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from verax.cli.console import Json, print_json, say
+from verax.cli.console import Json, examples, print_json, say
 from verax.errors import Interrupted, InvalidParameter, UnknownName, VeraxWarning, suggestion
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Papers(TyperGroup):
 app = typer.Typer(
     cls=Papers,
     no_args_is_help=True,
+    short_help="Reproduce a paper: its figures, and which claims hold.",
     help="Reproduce a paper: train what is missing, explain, score, draw its figures, check its claims.",
 )
 
@@ -67,7 +68,13 @@ def _finish(work: Callable[[], tuple[Path, Phases]], json: bool) -> None:
     say(f"Page: {path}")
 
 
-@app.command("smerf")
+@app.command(
+    "smerf",
+    epilog=examples(
+        "verax reproduce smerf --quick",
+        "verax reproduce smerf --networks cnn@published,alexnet --seeds 0,1,2",
+    ),
+)
 def smerf(
     out: Annotated[Path, typer.Option(help="Folder for figures, tables and pages.")] = Path("smerf"),
     samples: Annotated[
@@ -129,7 +136,10 @@ def smerf(
     _finish(lambda: reproduction.reproduce(options, out), json)
 
 
-@app.command("sst")
+@app.command(
+    "sst",
+    epilog=examples("verax reproduce sst --quick", "verax reproduce sst --field cobe-sst2 --device cuda"),
+)
 def sst(
     out: Annotated[Path, typer.Option(help="Folder for figures, tables and the page.")] = Path("sst"),
     field: Annotated[
@@ -184,7 +194,10 @@ def sst(
     _finish(lambda: reproduction.reproduce(options, out), json)
 
 
-@app.command("alignment")
+@app.command(
+    "alignment",
+    epilog=examples("verax reproduce alignment --quick", "verax reproduce alignment --only mnist,stamps"),
+)
 def alignment(
     out: Annotated[Path, typer.Option(help="Folder for one page for each experiment.")] = Path("alignment"),
     only: Annotated[

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from verax.studies.runs import Run
 
 
+_HOW, _RAY, _CLIMATE, _ALIGN = (
+    "How it is computed",
+    "On a Ray cluster",
+    "Of climate tasks",
+    "Of alignment-... studies",
+)
 _SHOWN = 20
 """Failures and damaged entries that are listed one by one."""
 
@@ -68,44 +74,75 @@ def run(
         str | None, typer.Option(help="black, noise, noise:LOW-HIGH or folder:PATH.")
     ] = None,
     field: Annotated[
-        Path | None, typer.Option(help="A file (NetCDF, NPZ, NPY) that climate tasks are made from.")
+        Path | None,
+        typer.Option(
+            help="A file (NetCDF, NPZ, NPY) that climate tasks are made from.", rich_help_panel=_CLIMATE
+        ),
     ] = None,
-    variable: Annotated[str | None, typer.Option(help="Of that file, where it has several.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
+    variable: Annotated[
+        str | None, typer.Option(help="Of that file, where it has several.", rich_help_panel=_CLIMATE)
+    ] = None,
+    device: Annotated[
+        str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.", rich_help_panel=_HOW)
+    ] = "auto",
     out: Annotated[Path | None, typer.Option(help="Folder of the run (default: runs/NAME-HASH).")] = None,
     store: Annotated[
         Path | None,
-        typer.Option(envvar="VERAX_STORE", help="Where finished work is kept (default: the user's cache)."),
+        typer.Option(
+            envvar="VERAX_STORE",
+            help="Where finished work is kept (default: the user's cache).",
+            rich_help_panel=_HOW,
+        ),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Folder with images, for alignment-... (default: under VERAX_DATA).")
+        Path | None,
+        typer.Option(help="Folder with images (default: under VERAX_DATA).", rich_help_panel=_ALIGN),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Of alignment-...: few images, a first look.")
+        bool, typer.Option("--quick", help="Few images: a first look.", rich_help_panel=_ALIGN)
     ] = False,
     executor: Annotated[
         str | None,
-        typer.Option(help="inline (this process), processes or ray (default: processes where it pays)."),
+        typer.Option(
+            help="inline (this process), processes or ray (default: processes where it pays).",
+            rich_help_panel=_HOW,
+        ),
     ] = None,
     address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster: auto, local or HOST:PORT (docs/cluster.md).")
+        str | None, typer.Option(help="auto, local or HOST:PORT (docs/cluster.md).", rich_help_panel=_RAY)
     ] = None,
-    num_cpus: Annotated[float | None, typer.Option(help="With ray: cores for each task.")] = None,
+    num_cpus: Annotated[float | None, typer.Option(help="Cores for each task.", rich_help_panel=_RAY)] = None,
     num_gpus: Annotated[
-        float | None, typer.Option(help="With ray: GPUs for each task, parts too (default: by --device).")
+        float | None,
+        typer.Option(help="GPUs for each task, parts too (default: by --device).", rich_help_panel=_RAY),
     ] = None,
-    memory: Annotated[float | None, typer.Option(help="With ray: gigabytes set aside for each task.")] = None,
+    memory: Annotated[
+        float | None, typer.Option(help="Gigabytes set aside for each task.", rich_help_panel=_RAY)
+    ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="How many (default: one for each device or core).")
+        int | None,
+        typer.Option(help="How many (default: one for each device or core).", rich_help_panel=_HOW),
     ] = None,
     overwrite: Annotated[
-        str, typer.Option(help="What is computed: missing (and failed), failed, all or never.")
+        str,
+        typer.Option(
+            help="What is computed: missing (and failed), failed, all or never.", rich_help_panel=_HOW
+        ),
     ] = "missing",
     keep_maps: Annotated[
-        bool, typer.Option("--keep-maps", help="Keep raw maps, to score them again without explaining again.")
+        bool,
+        typer.Option(
+            "--keep-maps",
+            help="Keep raw maps, to score them again without explaining again.",
+            rich_help_panel=_HOW,
+        ),
     ] = False,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds that one unit may take.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan (verax plan) and stop.")] = False,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds that one unit may take.", rich_help_panel=_HOW)
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan (verax plan) and stop.", rich_help_panel=_HOW)
+    ] = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:

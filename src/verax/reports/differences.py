@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NAME = "comparison.html"
 _ROW = 0.27
 FOOTER = (
-    "Means are over buckets; intervals (95 %) are those of a paired bootstrap over training seeds and pictures. "
+    "Means are over buckets; intervals (95 %) are those of a paired bootstrap over seeds and pictures. "
     "p: Wilcoxon's signed-rank test over pictures, whose differences are averaged over networks first; Holm: "
     "corrected for the number of tests. Controls and the oracle never look at a network and are not tested."
 )

@@ -237,7 +237,8 @@ def alignment(found: Alignment) -> str:
         thumbnails.append(
             Markup(
                 '<figure style="display:inline-block;margin:0.2em;width:150px;vertical-align:top">'
-                '<img src="{}" alt="{}" style="width:150px"><figcaption style="font-size:0.8em">{}<br>{}</figcaption>'
+                '<img src="{}" alt="{}" style="width:150px">'
+                '<figcaption style="font-size:0.8em">{}<br>{}</figcaption>'
                 "</figure>"
             ).format(sheets.uri(_marked(entry), "png"), str(row["id"]), short(str(row["id"]), 24), words)
         )

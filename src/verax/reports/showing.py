@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,11 @@ from PIL import Image
 from torch import Tensor
 
 from verax.cases import Cases
-from verax.errors import InvalidInput, InvalidParameter, UnknownName
+from verax.errors import InvalidInput, InvalidParameter, VeraxError
 from verax.files import make_folder, write_atomically
 from verax.metrics.scoring import score
 from verax.reports import atlas, gallery, png, sheets, short, style, svg
+from verax.studies.leaderboards import HEADLINES
 from verax.tasks import task as find_task
 
 MOST = 8
@@ -28,16 +29,13 @@ MOST = 8
 
 _SIDE = 320  # pixels of a picture's longer side
 _CELL = 1.35  # inches
-_SHORT = 16  # letters of a name that stand level above a picture
+_ACROSS = 6  # inputs side by side, where there is no map
+_SHORT = 21  # letters of a name that stand level above a picture
 _KINDS = (".png", ".svg", ".html")
-LEGEND = (
-    "Blue line: what the reasoning uses (focus). Dashed orange line: objects that it ignores (avoid). "
-    "Green speaks for the output, purple against it, each map relative to its strongest value; colours follow "
-    "the square root, so that weak values can be seen."
-)
-VECTOR_LEGEND = (
-    "Green is positive, purple negative, each picture relative to its strongest value; colours follow the "
-    "square root, so that weak values can be seen."
+OUTLINES = "Blue line: what the reasoning uses (focus). Dashed orange line: objects that it ignores (avoid)."
+COLOURS = (
+    "Green is positive (it speaks for the output), purple negative, each map relative to its strongest value; "
+    "colours follow the square root, so that weak values can be seen."
 )
 Maps = Tensor | NDArray[Any] | Mapping[str, Tensor | NDArray[Any]]
 
@@ -126,7 +124,8 @@ class Picture:
         names = ", ".join(tile.name for tile in self.rows[0][1])
         return str(
             Markup(
-                '<figure style="margin:0"><img src="{}" alt="{}" style="width:{}px;max-width:100%;height:auto">'
+                '<figure style="margin:0">'
+                '<img src="{}" alt="{}" style="width:{}px;max-width:100%;height:auto">'
                 '<figcaption style="font-size:0.85em;max-width:82ch">{}</figcaption></figure>'
             ).format(
                 sheets.uri(png(self.figure, 120), "png"),
@@ -151,8 +150,8 @@ def show(
     """Draw inputs, truth outlines and maps side by side.
 
     Args:
-        maps: what `explain` gave: attributions with the shape of ``cases.inputs`` or ``(N, H, W)``; several of
-            them by their names, ``{"gradient": maps, ...}``; or None for the cases alone.
+        maps: what `explain` gave: attributions with the shape of ``cases.inputs`` or ``(N, H, W)``; several
+            of them by their names, ``{"gradient": maps, ...}``; or None for the cases alone.
         cases: the cases that were explained.
         titles: a word for each case (default: its bucket and id).
         scores: say the focus-share (of vectors the correlation with the truth) under each map.
@@ -171,15 +170,39 @@ def show(
     checked = {str(name): _checked(name, values, cases) for name, values in named.items()}
     some = cases[: min(most, len(cases))].to("cpu")
     checked = {name: values[: len(some)] for name, values in checked.items()}
-    words = [
-        f"bucket {group}, {sample}"
-        for group, sample in zip(some.group.tolist(), some.ids.tolist(), strict=True)
-    ]
-    labels = [str(title) for title in titles][: len(some)] if titles is not None else words
+    labels = [str(title) for title in titles][: len(some)] if titles is not None else _scenes(some)
     under = {name: _scores(values, some) if scores else [""] * len(some) for name, values in checked.items()}
     draw = _pictures if some.inputs.ndim == 4 else _vectors
-    legend = LEGEND if some.inputs.ndim == 4 else VECTOR_LEGEND
-    return Picture(tuple(zip(labels, draw(some, checked, under), strict=True)), legend)
+    lines = list(draw(some, checked, under))
+    if len(lines[0]) == 1:  # inputs alone stand side by side
+        alone = [replace(line[0], name="", caption=label) for line, label in zip(lines, labels, strict=True)]
+        parts = [alone[first : first + _ACROSS] for first in range(0, len(alone), _ACROSS)]
+        return Picture(tuple(("", tuple(part)) for part in parts), OUTLINES)
+    words = [OUTLINES] if some.inputs.ndim == 4 else []
+    words += [COLOURS]
+    if checked and scores:
+        words.append(f"Under each map: its {_headline(some)[1]}.")
+    return Picture(tuple(zip(labels, lines, strict=True)), " ".join(words))
+
+
+def _headline(cases: Cases) -> tuple[str, str]:
+    """The protocol and the score that stand for it."""
+    protocol = "exact" if cases.inputs.ndim == 2 else "sound"
+    return protocol, HEADLINES[protocol]
+
+
+def _scenes(cases: Cases) -> list[str]:
+    """What is in each case, where its task can say it, or its bucket."""
+    try:
+        describe = getattr(find_task(cases.task), "describe", None)
+    except VeraxError:
+        describe = None
+    groups = cases.group.tolist()
+    if len(set(groups)) == 1:
+        return [f"case {number}" for number in range(1, len(groups) + 1)]
+    if describe is None:
+        return [f"bucket {group}" for group in groups]
+    return [str(describe(group)) for group in groups]
 
 
 def _checked(name: object, values: Any, cases: Cases) -> Tensor:
@@ -201,9 +224,8 @@ def _checked(name: object, values: Any, cases: Cases) -> Tensor:
 
 def _scores(values: Tensor, cases: Cases) -> list[str]:
     """The headline score of each map; empty where it has none."""
-    exact = cases.inputs.ndim == 2
-    table = score(values, cases, "exact" if exact else "sound")
-    column = table["pearson" if exact else "focus-share"]
+    protocol, metric = _headline(cases)
+    column = score(values, cases, protocol)[metric]
     return ["no focus" if value != value else f"{value:.2f}" for value in column.tolist()]
 
 
@@ -235,24 +257,22 @@ def _vectors(
 ) -> Iterator[tuple[Tile, ...]]:
     """Vectors on their grid, where the task has one; otherwise as fields, row by row."""
     cells, shape = _places(cases)
-    known = {"input": cases.inputs}
+    blank = [""] * len(cases)
+    shown = [("input", cases.inputs, blank)]
     if cases.truth.values is not None:
-        known["truth"] = cases.truth.values
+        shown.append(("truth", cases.truth.values, blank))
+    shown += [(name, values, scores[name]) for name, values in maps.items()]
     for place in range(len(cases)):
         yield tuple(
-            Tile(
-                name,
-                scores.get(name, [""] * len(cases))[place],
-                atlas.raster(values[place].numpy(), cells, shape),
-            )
-            for name, values in {**known, **maps}.items()
+            Tile(name, captions[place], atlas.raster(values[place].numpy(), cells, shape))
+            for name, values, captions in shown
         )
 
 
 def _places(cases: Cases) -> tuple[NDArray[Any], tuple[int, int]]:
     try:
         grid = getattr(find_task(cases.task), "grid", None)
-    except UnknownName:
+    except VeraxError:
         grid = None
     count = cases.inputs.shape[1]
     if grid is not None and len(grid) == count:

@@ -37,8 +37,8 @@ class Board:
         tier: how firmly its truth is known (`verax.studies.tiers`).
         tasks: the columns.
         table: one row for each method and task, and one for all tasks (task ``""``): method, task, value,
-            low, high, rank, samples, runs. Controls and the oracle have no rank, and neither have methods over all
-            tasks that lack one of them.
+            low, high, rank, samples, runs. Controls and the oracle have no rank, and neither have
+            methods over all tasks that lack one of them.
     """
 
     network: str
