@@ -34,8 +34,8 @@ _SHORT = 21  # letters of a name that stand level above a picture
 _KINDS = (".png", ".svg", ".html")
 OUTLINES = "Blue line: what the reasoning uses (focus). Dashed orange line: objects that it ignores (avoid)."
 COLOURS = (
-    "Green is positive (it speaks for the output), purple negative, each map relative to its strongest value; "
-    "colours follow the square root, so that weak values can be seen."
+    "Green is positive (it speaks for the output), purple negative, each map relative to its strongest "
+    "value; colours follow the square root, so that weak values can be seen."
 )
 Maps = Tensor | NDArray[Any] | Mapping[str, Tensor | NDArray[Any]]
 
