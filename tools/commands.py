@@ -25,9 +25,9 @@ HEAD = """<!-- Written by `make commands` from the command line itself; do not e
 # Command line
 
 Every command says the same with `--help`. Tables and sentences go to stdout, progress to stderr. `--json`
-puts JSON on stdout and nothing else; `--quiet` leaves out bars and tables; `NO_COLOR=1`, a pipe or a file give
-plain text. `verax --install-completion` teaches your shell the names of commands, studies, methods, tasks,
-networks and metrics.
+puts JSON on stdout and nothing else; `--quiet` leaves out bars and tables; `NO_COLOR=1`, a pipe or a file
+give plain text. `verax --install-completion` teaches your shell the names of commands, studies, methods,
+tasks, networks and metrics.
 
 | exit code | meaning |
 |---|---|
