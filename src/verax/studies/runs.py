@@ -59,14 +59,16 @@ class Run:
 
     def rows(self, protocol: str, *metrics: str) -> pd.DataFrame:
         """The scores of some metrics under one protocol, read without the others."""
-        if "scores" in self.__dict__:  # they are in memory already
-            scores = self.scores
-            return scores[(scores["protocol"] == protocol) & scores["metric"].isin(metrics)]
         path = self.folder / SCORES
-        found = tables.rows(path, protocol, metrics, self._networks)
+        here = self.scores if "scores" in self.__dict__ else None  # they are in memory already
+        if here is None:
+            found = tables.rows(path, protocol, metrics, self._networks)
+        else:
+            found = here[(here["protocol"] == protocol) & here["metric"].isin(metrics)]
         for metric in metrics:
             if not (found["metric"] == metric).any():
-                leaderboards.select(tables.kinds(path), protocol, metric)  # which says what there is
+                known = tables.kinds(path) if here is None else here
+                leaderboards.select(known, protocol, metric)  # which says what there is
         return found
 
     @property
