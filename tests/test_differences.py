@@ -131,6 +131,8 @@ def test_what_is_only_in_one_run_is_said(tmp_path):
     assert "different code: 0.1.0 (aaaaaaaa) and 0.1.0 (bbbbbbbb)" in notes
     assert list(found.table["method"]) == ["gradient", "lrp-a"]
     assert set(found.table["pictures"]) == {17}
+    both = write(tmp_path / "both", scores(methods=("gradient",)))
+    assert set(verax.compare(one, both, tasks=["textbox/simple-nr"]).tasks["task"]) == {"textbox/simple-nr"}
 
 
 def test_other_networks_are_averaged_and_other_weights_named(tmp_path):

@@ -80,6 +80,12 @@ def test_methods_that_lack_a_task_have_no_rank_over_all(tmp_path):
     assert pd.isna(mine["value"][""])
     assert mine["rank"]["textbox/simple-fr"] == 4
     assert pd.isna(mine["value"]["textbox/simple-nr"])
+    assert "without a rank over all: mine." in standings([one, two]).notes[0]
+    chosen = standings([one, two], tasks=["textbox/simple-fr"]).boards[0]
+    assert chosen.tasks == ("textbox/simple-fr",)
+    assert chosen.overall.set_index("method")["rank"]["mine"] == 4
+    with pytest.raises(UnknownName, match="did you mean 'textbox/simple-fr'"):
+        standings([one], tasks=["textbox/simple-f"])
 
 
 def test_less_is_better_turns_ranks_around(tmp_path):

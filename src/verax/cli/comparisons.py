@@ -29,6 +29,12 @@ Metric = Annotated[
         autocompletion=completion.metric,
     ),
 ]
+Tasks = Annotated[str | None, typer.Option(help="Only these tasks: a,b,c.", autocompletion=completion.tasks)]
+
+
+def chosen(tasks: str | None) -> list[str] | None:
+    """Names with commas between them."""
+    return None if tasks is None else [word.strip() for word in tasks.split(",") if word.strip()]
 
 
 def compare(
@@ -41,6 +47,7 @@ def compare(
     ],
     protocol: Protocol = None,
     metric: Metric = None,
+    tasks: Tasks = None,
     out: Annotated[Path | None, typer.Option(help="Write a page to this HTML file.")] = None,
     quiet: Quiet = False,
     json: Json = False,
@@ -49,7 +56,7 @@ def compare(
     from verax.studies.differences import compare as difference
 
     with progress.status("Comparing", hidden=quiet):
-        found = difference(*runs, protocol=protocol, metric=metric)
+        found = difference(*runs, protocol=protocol, metric=metric, tasks=chosen(tasks))
         path = None if out is None else found.report(out)
     if json:
         print_json(found.record() | ({} if path is None else {"page": path}))

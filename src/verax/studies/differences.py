@@ -9,7 +9,7 @@ p-values are corrected by Holm over all rows of the table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -111,6 +111,7 @@ def compare(
     *runs: Run | str | Path,
     protocol: str | None = None,
     metric: str | None = None,
+    tasks: Collection[str] | None = None,
     seed: int = 0,
 ) -> Differences:
     """Compare runs with the first of them, picture by picture.
@@ -119,6 +120,7 @@ def compare(
         *runs: two or more runs or their folders.
         protocol: default: the first of `leaderboards.HEADLINES` that all of them have.
         metric: default: the one that stands for the protocol.
+        tasks: default: all that two runs share.
         seed: of the bootstrap.
 
     Raises:
@@ -134,14 +136,15 @@ def compare(
     protocol = protocol or _protocol(found)
     metric = metric or HEADLINES.get(protocol, "")
     notes: list[str] = []
-    tables, tasks = [], []
-    base = first.rows(protocol, metric)
+    tables, parts = [], []
+    base = versions.of_tasks(first.rows(protocol, metric), tasks)
     for name, other in zip(names[1:], found[1:], strict=True):
-        pairs = _matched(base, other.rows(protocol, metric), (names[0], name), notes)
+        rows = versions.of_tasks(other.rows(protocol, metric), tasks)
+        pairs = _matched(base, rows, (names[0], name), notes)
         notes += _remarks(first, other, names[0], name)
-        whole, parts = _rows(pairs.assign(metric=metric), METRICS.get(metric).higher_is_better, seed)
+        whole, by_task = _rows(pairs.assign(metric=metric), METRICS.get(metric).higher_is_better, seed)
         tables.append(whole.assign(run=name))
-        tasks.append(parts.assign(run=name))
+        parts.append(by_task.assign(run=name))
     table = pd.concat(tables, ignore_index=True)
     known = table["p"].notna().to_numpy()
     table["holm"] = np.nan
@@ -150,7 +153,7 @@ def compare(
     order = ["run", "task", "method", "difference", "low", "high", "pictures"]
     return Differences(
         table[COLUMNS],
-        pd.concat(tasks, ignore_index=True)[order],
+        pd.concat(parts, ignore_index=True)[order],
         tuple(_facts(run, name) for run, name in zip(found, names, strict=True)),
         protocol,
         metric,

@@ -7,7 +7,7 @@ with another one are left out, and named. Where two runs have the same score, th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -113,6 +113,7 @@ def standings(
     *,
     protocol: str | None = None,
     metric: str | None = None,
+    tasks: Collection[str] | None = None,
     seed: int = 0,
 ) -> Standings:
     """Put the methods of many runs into one leaderboard for each network.
@@ -121,6 +122,7 @@ def standings(
         runs: runs or their folders.
         protocol: default: the first of `leaderboards.HEADLINES` that most of them have.
         metric: default: the one that stands for the protocol.
+        tasks: default: all; methods that lack one of them have no rank over all.
         seed: of the bootstrap.
     """
     found, left_out = _readable(runs)
@@ -143,7 +145,7 @@ def standings(
     scores = pd.concat(
         [run.rows(protocol, metric).assign(run=names[id(run)]) for run in kept], ignore_index=True
     )
-    scores = scores.drop_duplicates(_SCORE)  # the newest stand first
+    scores = versions.of_tasks(scores.drop_duplicates(_SCORE), tasks)  # the newest stand first
     level: dict[str, list[int]] = {}
     for run in kept:
         for network, tier in run.tiers.items():
@@ -155,6 +157,10 @@ def standings(
     notes = []
     if len(codes := sorted({versions.code(run) for run in kept})) > 1:
         notes.append(f"Runs were computed by different code: {', '.join(codes)}.")
+    lacking = {str(name) for board in boards for name in board.overall.query("value.isna()")["method"]}
+    if lacking:
+        words = ", ".join(sorted(lacking))
+        notes.append(f"Without scores on some task, and so without a rank over all: {words}.")
     return Standings(
         tuple(sorted(boards, key=lambda board: (board.tier or 9, board.network))),
         tuple(_facts(run, names[id(run)]) for run in kept),

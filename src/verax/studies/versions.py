@@ -6,11 +6,13 @@ depend on) and the pictures are (the study's seed). Weights and code may differ,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from verax.errors import InvalidInput, MissingFile
+import pandas as pd
+
+from verax.errors import InvalidInput, MissingFile, UnknownName, suggestion
 from verax.studies.runs import Run
 
 _KNOWN = ("reasoning", "renderer", "background", "field", "elements", "groups")
@@ -64,6 +66,17 @@ def other_weights(first: Run, second: Run) -> list[str]:
     known, others = hashes(first), hashes(second)
     changed = [key for key in known if key in others and others[key] != known[key]]
     return list(dict.fromkeys(network for _, network, _ in changed))
+
+
+def of_tasks(scores: pd.DataFrame, tasks: Collection[str] | None) -> pd.DataFrame:
+    """The scores on some tasks, or on all."""
+    if tasks is None:
+        return scores
+    known = sorted(map(str, scores["task"].unique()))
+    for task in tasks:
+        if task not in known:
+            raise UnknownName(f"The runs have no task {task!r}{suggestion(task, known)}")
+    return scores[scores["task"].isin(list(tasks))]
 
 
 def pictures(run: Run) -> int:

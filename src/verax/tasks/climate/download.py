@@ -69,9 +69,9 @@ def obtain(
             with status(f"Reading {file.name}", quiet):
                 data = reduced(file, variable, unchecked)
         else:
-            with fetched(url or ADDRESS.format(variable=variable), target.parent, quiet) as path:
-                with status(f"Reading {path.name}", quiet):
-                    data = reduced(path, variable, unchecked)
+            address = url or ADDRESS.format(variable=variable)
+            with fetched(address, target.parent, quiet) as path, status(f"Reading {path.name}", quiet):
+                data = reduced(path, variable, unchecked)
         write_atomically(target, data)
     return target
 
