@@ -172,6 +172,32 @@ def test_every_command_that_gives_something_has_json():
     assert without == {"open"}
 
 
+def test_json_stands_alone_on_stdout(verax, tmp_path):
+    small = ("run", "smerf-quick", "--tasks", "textbox/simple-fr", "--methods", "gradient", "--samples", "1")
+    code, out, _ = verax(*small, "--certify", "2", "--out", "here", "--json")
+    found = json.loads(out)
+    assert code == 0
+    boards = {(board["protocol"], board["family"]): board["rows"] for board in found["leaderboards"]}
+    assert {row["method"] for row in boards["sound", "simple"]} >= {"gradient", "oracle"}
+    assert found["units"]["computed"] == found["units"]["total"]
+    assert (tmp_path / "here" / "report.html").is_file()
+    fingerprints = [
+        task["fingerprint"] for task in json.loads(Path("here/manifest.json").read_text())["tasks"]
+    ]
+    assert all(re.fullmatch("[0-9a-f]{64}", text) for text in fingerprints)
+    assert json.loads(verax(*small, "--dry-run", "--json")[1])["units"] > 0
+    listed = json.loads(verax("store", "ls", "--json")[1])
+    assert {entry["kind"] for entry in listed} >= {"scores", "certificate"}
+    assert json.loads(verax("store", "verify", "--json")[1])["sound"] == len(listed)
+    assert json.loads(verax("store", "size", "--json")[1])["kinds"]["scores"]["entries"] > 0
+    assert json.loads(verax("store", "gc", "--json")[1]) == {"files": 0, "size": 0}
+    words = ("certify", "textbox/simple-fr", "--network", "cnn3", "--samples", "2", "--quiet")
+    code, out, err = verax(*words)
+    assert (code, err) == (0, "")
+    assert len(out.splitlines()) == 1
+    assert json.loads(verax(*words, "--json")[1])["passed"] is True
+
+
 def test_examples_name_options_that_exist():
     known = {path: {o for p in command.params for o in p.opts} for path, command in _all_commands()}
     from verax.cli.console import examples

@@ -246,7 +246,8 @@ def _matched(one: pd.DataFrame, two: pd.DataFrame, names: tuple[str, str], notes
         _words(one, "task") & _words(two, "task")
     )
     if len(shared):
-        common &= joined[_SUBJECT].apply(tuple, axis=1).isin(list(shared.itertuples(index=False, name=None)))
+        subjects = list(shared.itertuples(index=False, name=None))
+        common &= pd.MultiIndex.from_frame(joined[_SUBJECT]).isin(subjects)
     for side, name in (("left_only", names[0]), ("right_only", names[1])):
         if count := int((common & (joined["_merge"] == side)).sum()):
             notes.append(f"Only in {name}: {count} scores of methods, tasks and networks that both have.")
