@@ -64,6 +64,19 @@ def test_what_cannot_stand_beside_the_others_is_left_out_and_named(tmp_path):
         standings([new], protocol="faithfulness")
 
 
+def test_damaged_runs_are_left_out_and_named(tmp_path):
+    good = write(tmp_path / "good", scores())
+    table, manifest = write(tmp_path / "table", scores()), write(tmp_path / "manifest", scores())
+    (table / "scores.parquet").write_bytes(b"nothing")
+    values = json.loads((manifest / "manifest.json").read_text())
+    del values["versions"]
+    (manifest / "manifest.json").write_text(json.dumps(values))
+    found = standings([good, table, manifest])
+    assert [run["label"] for run in found.runs] == ["good"]
+    assert "cannot be read" in found.left_out["table"]
+    assert "'versions' is missing" in found.left_out[str(manifest)]
+
+
 def test_networks_and_tiers_are_never_mixed(tmp_path):
     one = write(tmp_path / "one", scores(networks=("cnn4",)))
     two = write(tmp_path / "two", scores(networks=("wired", "vgg16")), passed=False)

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from verax import registry
-from verax.errors import InvalidInput, UnknownName, VeraxError
+from verax.errors import InvalidInput, MissingFile, UnknownName, VeraxError
 from verax.metrics import METRICS
 from verax.studies import tiers, versions
 from verax.studies.leaderboards import HEADLINES, UNRANKED, method_order
@@ -134,17 +134,21 @@ def standings(
     metric = metric or HEADLINES.get(protocol, "")
     newest = sorted(found, key=lambda run: str(run.manifest.get("created", "")), reverse=True)
     kept: list[Run] = []
+    tables: list[pd.DataFrame] = []
     for run in newest:
         reason = _reason(run, kept, names, protocol)
+        try:
+            rows = [] if reason else [run.rows(protocol, metric).assign(run=names[id(run)])]
+        except MissingFile as error:
+            reason, rows = str(error), []
         if reason:
             left_out[names[id(run)]] = reason
         else:
             kept.append(run)
+        tables += rows
     if not kept:
-        raise UnknownName(f"No run has the protocol {protocol!r}.")
-    scores = pd.concat(
-        [run.rows(protocol, metric).assign(run=names[id(run)]) for run in kept], ignore_index=True
-    )
+        raise UnknownName(f"No run has scores under the protocol {protocol!r}.")
+    scores = pd.concat(tables, ignore_index=True)
     scores = versions.of_tasks(scores.drop_duplicates(_SCORE), tasks)  # the newest stand first
     level: dict[str, list[int]] = {}
     for run in kept:

@@ -15,6 +15,8 @@ import pandas as pd
 from verax.errors import InvalidInput, MissingFile, UnknownName, suggestion
 from verax.studies.runs import Run
 
+_STUDY = ("name", "seed", "samples", "protocols")
+_PARTS = {"networks": list, "certificates": list, "failures": list, "versions": Mapping, "code": str}
 _KNOWN = ("reasoning", "renderer", "background", "field", "elements", "groups")
 
 
@@ -24,6 +26,12 @@ def opened(run: Run | str | Path) -> Run:
     manifest = found.manifest
     if not isinstance(manifest.get("study"), Mapping) or not isinstance(manifest.get("tasks"), list):
         raise MissingFile(f"{str(found.folder)!r} is not the run of a study.")
+    lacking = [name for name in _STUDY if name not in manifest["study"]]
+    lacking += [name for name, kind in _PARTS.items() if not isinstance(manifest.get(name), kind)]
+    if lacking:
+        raise MissingFile(
+            f"The run {str(found.folder)!r} is damaged or was made by another version: {lacking[0]!r} is missing."
+        )
     return found
 
 
