@@ -30,7 +30,7 @@ def opened(run: Run | str | Path) -> Run:
     lacking += [name for name, kind in _PARTS.items() if not isinstance(manifest.get(name), kind)]
     if lacking:
         raise MissingFile(
-            f"The run {str(found.folder)!r} is damaged or was made by another version: {lacking[0]!r} is missing."
+            f"The run {str(found.folder)!r} is damaged or of another version: {lacking[0]!r} is missing."
         )
     return found
 
