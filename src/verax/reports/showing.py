@@ -121,7 +121,7 @@ class Picture:
 
     def _repr_html_(self) -> str:
         wide = round(self.figure.get_figwidth() * 96)
-        names = ", ".join(tile.name for tile in self.rows[0][1])
+        names = ", ".join(tile.name or tile.caption for tile in self.rows[0][1])
         return str(
             Markup(
                 '<figure style="margin:0">'
@@ -129,7 +129,7 @@ class Picture:
                 '<figcaption style="font-size:0.85em;max-width:82ch">{}</figcaption></figure>'
             ).format(
                 sheets.uri(png(self.figure, 120), "png"),
-                f"{len(self.rows)} cases: {names}",
+                f"Pictures of cases: {names}",
                 wide,
                 self.legend,
             )
@@ -153,7 +153,7 @@ def show(
         maps: what `explain` gave: attributions with the shape of ``cases.inputs`` or ``(N, H, W)``; several
             of them by their names, ``{"gradient": maps, ...}``; or None for the cases alone.
         cases: the cases that were explained.
-        titles: a word for each case (default: its bucket and id).
+        titles: a word for each case (default: the scene of its bucket).
         scores: say the focus-share (of vectors the correlation with the truth) under each map.
         most: how many cases are shown: the first ones.
 
