@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test test-full lint bench docs cards charting weights clean
+.PHONY: run test test-full lint bench docs cards commands charting weights clean
 
 run: $(VENV)/.core
 	$(BIN)/verax run smerf-quick
@@ -34,6 +34,10 @@ bench: $(VENV)/.bench
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
+
+# Write the page of commands and the names that shells complete; a test says when they are out of date.
+commands: $(VENV)/.core
+	$(BIN)/python tools/commands.py
 
 # Write the method cards and their pictures from the registry; a test says when they are out of date.
 cards: $(VENV)/.core

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 import alignment_trees as trees
 import verax
+from verax.cli import pages
 from verax.cli.main import app
 from verax.errors import (
     InvalidInput,
@@ -695,8 +696,15 @@ def test_the_command_writes_a_page_and_goes_on(folders):
     assert done.exit_code == 0, done.output
     boxes = verax.Alignment.load(folders / "out2")
     assert boxes.scores["iou"].tolist() == pytest.approx(masks.scores["iou"].tolist())
-    again = invoke(*where, "--out", folders / "out", "--set", "relu=false", "-q")
+    (folders / "out" / "report.html").unlink()
+    again = invoke(*where, "--out", folders / "out", "--set", "relu=false", "-q", "--json")
     assert again.exit_code == 0, again.output
+    found = json.loads(again.stdout)
+    assert found["images"] == 4
+    assert {row["metric"] for row in found["scores"]} == set(masks.metrics)
+    assert len(found["cases"]) == 8
+    (folders / "out" / "report.html").unlink()
+    assert pages.page(folders / "out").stat().st_size > 1000  # `verax open` writes what is missing
 
 
 def test_masks_of_numbers_are_noticed_and_can_be_chosen_from(folders):

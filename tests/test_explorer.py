@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import verax
-from made_up_runs import Made, build
+from made_up_reports import Made, build
 from verax.reports import pages, sheets
 
 EVIL = "</script><img src=x onerror=window.hacked=1>{{7*7}}${alert(1)}'\""

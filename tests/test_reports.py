@@ -21,7 +21,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from made_up_runs import BARE, CHANCE, ONE, REFERENCES, SIZE, Made, build
+from made_up_reports import BARE, CHANCE, ONE, REFERENCES, SIZE, Made, build
 from verax import reports
 from verax.files import write_atomically
 from verax.metrics import METRICS

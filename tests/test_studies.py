@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import verax
-from verax.cli.runs import show
+from verax.cli.boards import show
 from verax.errors import (
     Interrupted,
     InvalidInput,

@@ -211,7 +211,7 @@ def test_a_tier_has_to_be_earned():
 
 
 def test_the_report_and_the_terminal_show_tiers_and_truths(run, capsys):
-    from verax.cli import runs as shown
+    from verax.cli import boards as shown
 
     page = run.report().read_text()
     assert 'id="truths"' in page

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from verax.metrics.scoring import score
     from verax.networks.certificates import Certificate
     from verax.networks.teaching import certify, train
+    from verax.reports.showing import show
     from verax.studies.aligning import align
     from verax.studies.alignments import Alignment
+    from verax.studies.differences import compare
     from verax.studies.running import run
     from verax.studies.runs import Run
     from verax.studies.spec import Study
@@ -40,6 +42,8 @@ _WHERE = {
     "train": "verax.networks.teaching",
     "align": "verax.studies.aligning",
     "Alignment": "verax.studies.alignments",
+    "compare": "verax.studies.differences",
+    "show": "verax.reports.showing",
     "run": "verax.studies.running",
     "Run": "verax.studies.runs",
     "Study": "verax.studies.spec",
@@ -71,11 +75,13 @@ __all__ = [
     "certify",
     "check_method",
     "check_metric",
+    "compare",
     "completeness",
     "explain",
     "method",
     "run",
     "score",
+    "show",
     "task",
     "train",
 ]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from verax import registry
 from verax.errors import InvalidInput
 
 
@@ -160,6 +162,10 @@ class Cases:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def _repr_html_(self) -> str:
+        # pictures are drawn by reports, which stand to the right: the name is resolved when it is needed
+        return cast("str", registry.load("verax.reports.notebook:cases")(self))
 
     def __repr__(self) -> str:
         groups = ", ".join(map(str, torch.unique(self.group).tolist()))

@@ -13,13 +13,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from verax import progress
-from verax.cli.console import console, interval
+from verax.cli import completion, records
+from verax.cli.console import Json, Quiet, console, interval, print_json, say
 from verax.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from verax.studies.alignments import Alignment
     from verax.tasks.alignment import AnnotatedImages, Geometry
 
+_MODEL, _DATA, _SCORES = "The network", "The images and what people marked", "What is compared, and how"
 _WITH_IMAGES = ("masks", "boxes", "coco")
 
 
@@ -121,49 +123,107 @@ def _data(
 
 
 def align(
-    model: Annotated[str, typer.Option(help="timm:NAME, torchvision:NAME or efficientnet-lite0 to 2.")],
-    images: Annotated[Path | None, typer.Option(help="Folder of pictures.")] = None,
-    masks: Annotated[Path | None, typer.Option(help="Folder of masks with the same names.")] = None,
-    boxes: Annotated[Path | None, typer.Option(help="CSV file: image,xmin,ymin,xmax,ymax[,label].")] = None,
-    coco: Annotated[Path | None, typer.Option(help="COCO JSON file.")] = None,
-    voc: Annotated[Path | None, typer.Option(help="Folder of Pascal VOC.")] = None,
-    pets: Annotated[Path | None, typer.Option(help="Folder of Oxford-IIIT Pet.")] = None,
-    imagenet: Annotated[Path | None, typer.Option(help="Folder of ImageNet's validation set.")] = None,
-    celeba: Annotated[Path | None, typer.Option(help="Folder of CelebA.")] = None,
-    celebamask: Annotated[Path | None, typer.Option(help="Folder of CelebAMask-HQ.")] = None,
-    labels: Annotated[Path | None, typer.Option(help="CSV file with image,label, for --masks.")] = None,
+    model: Annotated[
+        str,
+        typer.Option(help="timm:NAME, torchvision:NAME or efficientnet-lite0 to 2.", rich_help_panel=_MODEL),
+    ],
+    images: Annotated[Path | None, typer.Option(help="Folder of pictures.", rich_help_panel=_DATA)] = None,
+    masks: Annotated[
+        Path | None, typer.Option(help="Folder of masks with the same names.", rich_help_panel=_DATA)
+    ] = None,
+    boxes: Annotated[
+        Path | None, typer.Option(help="CSV file: image,xmin,ymin,xmax,ymax[,label].", rich_help_panel=_DATA)
+    ] = None,
+    coco: Annotated[Path | None, typer.Option(help="COCO JSON file.", rich_help_panel=_DATA)] = None,
+    voc: Annotated[Path | None, typer.Option(help="Folder of Pascal VOC.", rich_help_panel=_DATA)] = None,
+    pets: Annotated[
+        Path | None, typer.Option(help="Folder of Oxford-IIIT Pet.", rich_help_panel=_DATA)
+    ] = None,
+    imagenet: Annotated[
+        Path | None, typer.Option(help="Folder of ImageNet's validation set.", rich_help_panel=_DATA)
+    ] = None,
+    celeba: Annotated[Path | None, typer.Option(help="Folder of CelebA.", rich_help_panel=_DATA)] = None,
+    celebamask: Annotated[
+        Path | None, typer.Option(help="Folder of CelebAMask-HQ.", rich_help_panel=_DATA)
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="CSV file with image,label, for --masks.", rich_help_panel=_DATA)
+    ] = None,
     values: Annotated[
-        str | None, typer.Option(help="Numbers in --masks that are marked, as 1,3; default: all but 0.")
+        str | None,
+        typer.Option(
+            help="Numbers in --masks that are marked, as 1,3; default: all but 0.", rich_help_panel=_DATA
+        ),
     ] = None,
-    label: Annotated[str | None, typer.Option(help="breed, species, imagenet, or an attribute.")] = None,
-    split: Annotated[str | None, typer.Option(help="Split of the data set.")] = None,
-    part: Annotated[str | None, typer.Option(help="Which part is meant, such as head or hair.")] = None,
-    objects: Annotated[str, typer.Option(help="all, or those of the explained class: target.")] = "all",
-    method: Annotated[str, typer.Option(help="How it is explained (verax list methods).")] = "grad-cam",
-    set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter: relu=false.")] = None,
-    metrics: Annotated[str | None, typer.Option(help="Some of iou,pointing-game,...")] = None,
+    label: Annotated[
+        str | None, typer.Option(help="breed, species, imagenet, or an attribute.", rich_help_panel=_DATA)
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Split of the data set.", rich_help_panel=_DATA)] = None,
+    part: Annotated[
+        str | None, typer.Option(help="Which part is meant, such as head or hair.", rich_help_panel=_DATA)
+    ] = None,
+    objects: Annotated[
+        str, typer.Option(help="all, or those of the explained class: target.", rich_help_panel=_DATA)
+    ] = "all",
+    method: Annotated[
+        str,
+        typer.Option(
+            help="How it is explained (verax list methods).",
+            autocompletion=completion.method,
+            rich_help_panel=_SCORES,
+        ),
+    ] = "grad-cam",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="A parameter: relu=false.", rich_help_panel=_SCORES)
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="Some of iou,pointing-game,...", rich_help_panel=_SCORES)
+    ] = None,
     binarisation: Annotated[
-        str | None, typer.Option(help="std:K, threshold:K, percentile:K or top:K.")
+        str | None, typer.Option(help="std:K, threshold:K, percentile:K or top:K.", rich_help_panel=_SCORES)
     ] = None,
-    target: Annotated[str, typer.Option(help="Explain the predicted class or the label.")] = "predicted",
-    protocol: Annotated[str, typer.Option(help="sound or published.")] = "sound",
-    tolerance: Annotated[float, typer.Option(help="Of the pointing game, in pixels.")] = 0,
-    ranges: Annotated[str | None, typer.Option(help="Of the cases: photos, text or melanoma.")] = None,
-    weights: Annotated[str, typer.Option(help="pretrained, none or a file.")] = "pretrained",
-    outputs: Annotated[int | None, typer.Option(help="Outputs of the network, if not the usual.")] = None,
-    classes: Annotated[str | None, typer.Option(help="Names of its outputs: a,b,c.")] = None,
-    geometry: Annotated[str | None, typer.Option(help="crop:256:224, stretch:224 or pad:224.")] = None,
-    mean: Annotated[str | None, typer.Option(help="Three numbers; default: the network's own.")] = None,
-    std: Annotated[str | None, typer.Option(help="Three numbers; default: the network's own.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Only so many images, evenly spread.")] = None,
+    target: Annotated[
+        str, typer.Option(help="Explain the predicted class or the label.", rich_help_panel=_SCORES)
+    ] = "predicted",
+    protocol: Annotated[str, typer.Option(help="sound or published.", rich_help_panel=_SCORES)] = "sound",
+    tolerance: Annotated[
+        float, typer.Option(help="Of the pointing game, in pixels.", rich_help_panel=_SCORES)
+    ] = 0,
+    ranges: Annotated[
+        str | None, typer.Option(help="Of the cases: photos, text or melanoma.", rich_help_panel=_SCORES)
+    ] = None,
+    weights: Annotated[
+        str, typer.Option(help="pretrained, none or a file.", rich_help_panel=_MODEL)
+    ] = "pretrained",
+    outputs: Annotated[
+        int | None, typer.Option(help="Outputs of the network, if not the usual.", rich_help_panel=_MODEL)
+    ] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="Names of its outputs: a,b,c.", rich_help_panel=_MODEL)
+    ] = None,
+    geometry: Annotated[
+        str | None, typer.Option(help="crop:256:224, stretch:224 or pad:224.", rich_help_panel=_MODEL)
+    ] = None,
+    mean: Annotated[
+        str | None, typer.Option(help="Three numbers; default: the network's own.", rich_help_panel=_MODEL)
+    ] = None,
+    std: Annotated[
+        str | None, typer.Option(help="Three numbers; default: the network's own.", rich_help_panel=_MODEL)
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Only so many images, evenly spread.", rich_help_panel=_DATA)
+    ] = None,
     pictures: Annotated[int, typer.Option(help="How many the report shows.")] = 120,
     batch_size: Annotated[int, typer.Option(help="Images at a time.")] = 32,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Of methods that draw random numbers.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Of methods that draw random numbers.", rich_help_panel=_SCORES)
+    ] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Folder; the same one goes on where it was stopped.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no tables.")] = False,
+    quiet: Quiet = False,
+    json: Json = False,
 ) -> None:
     """Does a network look where people marked? Scores, eight cases, worst offenders and a page to search."""
     given = {
@@ -223,11 +283,14 @@ def align(
     except KeyboardInterrupt as stop:
         typer.echo(f"verax: stopped; run it again with --out {out} to go on.", err=True)
         raise typer.Exit(130) from stop
-    if not quiet:
+    if not quiet and not json:
         show(done)
-    with progress.errors.status("Writing the report"):
+    with progress.status("Writing the report", hidden=quiet):
         path = done.report(out / "report.html")
-    console.print(f"Report: {path}", soft_wrap=True, markup=False, highlight=False)
+    if json:
+        print_json(records.of_alignment(done, out, path))
+    else:
+        say(f"Report: {path}")
 
 
 def show(done: Alignment) -> None:

@@ -1,12 +1,29 @@
-"""The terminal."""
+"""The terminal: tables on stdout for people, JSON on stdout for programs, everything else on stderr."""
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Mapping
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
+from rich.markup import escape
 
 console = Console()
+
+JUDGE, AUDIT, REPRODUCE, LOOK, KEEP = (
+    "Judge methods where the truth is known",
+    "Audit a model with your own images",
+    "Reproduce",
+    "Look at results",
+    "Keep in order",
+)
+"""The groups of commands in `verax --help`."""
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else there.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no tables.")]
 
 
 def interval(low: float, high: float, digits: int = 3) -> str:
@@ -14,3 +31,33 @@ def interval(low: float, high: float, digits: int = 3) -> str:
     if not (math.isfinite(low) and math.isfinite(high)):
         return ""
     return f"[{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: calls that can be copied, each on a line of its own."""
+    return "\n".join(["[bold]Examples[/bold]", *(f"[dim]$[/dim] {escape(line)}" for line in lines)])
+
+
+def plain(value: Any) -> Any:
+    """Values that JSON knows: numbers that are not finite become null, paths and others their text."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(entry) for entry in value]
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a number of numpy
+        value = value.item()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return str(value)
+
+
+def print_json(values: object) -> None:
+    """Print values as JSON that every program can read."""
+    typer.echo(json.dumps(plain(values), indent=2, allow_nan=False))
+
+
+def say(text: str) -> None:
+    """One line for people, as it is: paths are never wrapped or coloured."""
+    console.print(text, soft_wrap=True, markup=False, highlight=False)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from verax.cli.console import console
+from verax.cli.console import Json, print_json, say
 from verax.errors import UnknownName, suggestion
 
 
@@ -18,6 +18,7 @@ def data(
     unchecked: Annotated[bool, typer.Option(help="Keep data whose checksum is not the known one.")] = False,
     again: Annotated[bool, typer.Option(help="Fetch them although they are here.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    json: Json = False,
 ) -> None:
     """Fetch COBE-SST2 from NOAA PSL once, and keep the points and years of the published benchmark."""
     from verax.tasks.climate import cobe, download
@@ -25,4 +26,7 @@ def data(
     if name not in cobe.VARIABLES:
         raise UnknownName(f"There are no data named {name!r}{suggestion(name, cobe.VARIABLES)}")
     path = download.obtain(name, url=url, file=file, unchecked=unchecked, again=again, quiet=quiet)
-    console.print(f"{path}: the task climate/{name} can be used now.", soft_wrap=True, markup=False)
+    if json:
+        print_json({"data": name, "path": path, "task": f"climate/{name}"})
+    else:
+        say(f"{path}: the task climate/{name} can be used now.")

@@ -9,7 +9,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from verax.cli.console import console
+from verax.cli.console import console, say
 from verax.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -19,14 +19,17 @@ PREFIX = "alignment-"
 _STYLES = {"holds": "green", "does not hold": "red", "cannot hold": "yellow", "not testable": "dim"}
 
 
-def run(name: str, out: Path | None, quiet: bool, unused: dict[str, Any], **given: Any) -> None:
-    """Run one experiment and print what was found.
+def run(
+    name: str, out: Path | None, quiet: bool, unused: dict[str, Any], *, json: bool = False, **given: Any
+) -> dict[str, Any]:
+    """Run one experiment, print what was found, and give it as plain values.
 
     Args:
         name: of the experiment.
         out: its folder.
         quiet: no progress bars, no tables.
         unused: options of other studies, which must not be given.
+        json: print nothing, since a program reads what is given back.
         **given: options of the experiment; None stands for its default.
     """
     from verax.reproductions.alignment import running
@@ -39,11 +42,14 @@ def run(name: str, out: Path | None, quiet: bool, unused: dict[str, Any], **give
     known = {option: value for option, value in given.items() if value is not None}
     options = Options(quiet=quiet, **known)
     done = running.run(name, options, out)
-    if not quiet:
+    if not quiet and not json:
         show(done)
         if options.quick:
             console.print(running.FIRST_LOOK, style="yellow", highlight=False)
-    console.print(f"Page: {done.page}", soft_wrap=True, markup=False, highlight=False)
+    if not json:
+        say(f"Page: {done.page}")
+    found = running.as_json(done.experiment, done.evidence, done.findings)
+    return {**found, "page": str(done.page), "phases": done.phases.rows}
 
 
 def _width(rows: list[list[str]]) -> int:

@@ -14,7 +14,8 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
-from verax.cli.console import console
+from verax.cli import completion
+from verax.cli.console import Json, console
 from verax.errors import UnknownName, suggestion
 
 Rows = list[dict[str, Any]]
@@ -82,10 +83,10 @@ def _metrics() -> Rows:
 
 
 def _studies() -> Rows:
-    from verax.reproductions.alignment.running import EXPERIMENTS, experiment
+    from verax.reproductions.alignment.questions import QUESTIONS
     from verax.studies.spec import presets, study
 
-    alignments = [{"name": name, "about": experiment(name).title} for name in EXPERIMENTS]
+    alignments: Rows = [{"name": name, "about": question} for name, question in QUESTIONS.items()]
     return [
         {
             "name": name,
@@ -186,9 +187,14 @@ def _show_one(what: str, name: str, json: bool) -> None:
 
 
 def show(
-    what: Annotated[str, typer.Argument(help="tasks, networks, methods, metrics or studies.")],
-    name: Annotated[str | None, typer.Argument(help="All about one of them.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    what: Annotated[
+        str,
+        typer.Argument(help="tasks, networks, methods, metrics or studies.", autocompletion=completion.kinds),
+    ],
+    name: Annotated[
+        str | None, typer.Argument(help="All about one of them.", autocompletion=completion.entries)
+    ] = None,
+    json: Json = False,
 ) -> None:
     """List tasks, networks, methods, metrics or studies, or show one of them."""
     if what not in LISTS:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from verax.cli.console import console, interval
+from verax.cli import completion
+from verax.cli.console import Json, console, interval, print_json, say
 from verax.errors import InvalidParameter
 from verax.progress import bar as progress_bar
 
@@ -23,7 +24,8 @@ Network = Annotated[
     str | None,
     typer.Option(
         help="Architecture (verax list networks; default: cnn4, mlp for climate, shapes-cnn for shapes); "
-        "@RECIPE says how it is trained; wired is built."
+        "@RECIPE says how it is trained; wired is built.",
+        autocompletion=completion.network,
     ),
 ]
 Renderer = Annotated[str | None, typer.Option(help="sound (default) or published.")]
@@ -50,7 +52,10 @@ def _world(
 
 
 def train(
-    tasks: Annotated[list[str], typer.Argument(help="Tasks, such as textbox/complex-cr2.")],
+    tasks: Annotated[
+        list[str],
+        typer.Argument(help="Tasks, such as textbox/complex-cr2.", autocompletion=completion.task),
+    ],
     network: Network = None,
     seed: Annotated[int, typer.Option(min=0, help="Decides the first weights and every scene.")] = 0,
     recipe: Annotated[
@@ -66,6 +71,8 @@ def train(
     field: Field = None,
     variable: Variable = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the weights (default: the store).")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    json: Json = False,
 ) -> None:
     """Train a network on fresh scenes, certify it and store it with its record."""
     from verax.networks import library, names, teaching
@@ -74,21 +81,25 @@ def train(
     if network is not None:
         names.parse(network if recipe is None or "@" in network else f"{network}@{recipe}")
     worlds = [_world(name, renderer, background, field, variable) for name in tasks]
-    failed = False
+    trained: list[dict[str, Any]] = []
     for world in worlds:
         options = {} if is_regression(world) else {"early_stop": early_stop}
-        done = teaching.train(world, network, seed=seed, recipe=recipe, device=device, **options)
+        done = teaching.train(world, network, seed=seed, recipe=recipe, device=device, quiet=quiet, **options)
         path = library.save(done, out)
-        console.print(
-            f"{done.certificate} after {done.epochs} epochs -> {path}", soft_wrap=True, markup=False
-        )
-        failed |= done.certificate is None or not done.certificate.passed
-    if failed:
+        if not json:
+            say(f"{done.certificate} after {done.epochs} epochs -> {path}")
+        summary = None if done.certificate is None else done.certificate.summary()
+        trained.append({"task": world.name, "epochs": done.epochs, "weights": path, "certificate": summary})
+    if json:
+        print_json(trained)
+    if not all(entry["certificate"] and entry["certificate"]["passed"] for entry in trained):
         raise typer.Exit(1)
 
 
 def certify(
-    task: Annotated[str, typer.Argument(help="A task, such as textbox/complex-cr2.")],
+    task: Annotated[
+        str, typer.Argument(help="A task, such as textbox/complex-cr2.", autocompletion=completion.task)
+    ],
     network: Network = None,
     seed: Annotated[int, typer.Option(min=0, help="Which of the stored networks.")] = 0,
     weights: Annotated[
@@ -100,7 +111,8 @@ def certify(
     background: Background = None,
     field: Field = None,
     variable: Variable = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, only the verdict.")] = False,
+    json: Json = False,
 ) -> None:
     """Prove, on fresh scenes and by interventions, that a network follows the reasoning of a task."""
     from verax import devices
@@ -113,7 +125,7 @@ def certify(
         model = library.network(world, network, seed)
     else:
         model = library.load(weights, network, world.classes, check=weights.with_suffix(".json").is_file())
-    with progress_bar() as bar:
+    with progress_bar(hidden=quiet) as bar:
         row = bar.add_task(f"{world.name} {network}", total=None)
         certificate = teaching.certify(
             model.to(where),
@@ -123,14 +135,14 @@ def certify(
         )
         bar.update(row, completed=1, total=1)
     if json:
-        import json as dumps
-
         if isinstance(certificate, fits.Fit):
             parts = {"measures": certificate.measures, "elements": certificate.elements}
         else:
             parts = {"accuracy": certificate.accuracy, "interventions": certificate.interventions}
         tables = {name: frame.to_dict(orient="records") for name, frame in parts.items()}
-        typer.echo(dumps.dumps({**certificate.summary(), **tables}, indent=2))
+        print_json({**certificate.summary(), **tables})
+    elif quiet:
+        say(str(certificate))
     elif isinstance(certificate, fits.Fit):
         show_fit(certificate, str(world.reasoning))
     else:

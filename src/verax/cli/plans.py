@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as dumps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +10,18 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from verax.cli.console import console
+from verax.cli import completion
+from verax.cli.console import Json, console, print_json
+
+StudyName = Annotated[
+    str,
+    typer.Argument(
+        help="A study's name (verax list studies) or a TOML file.", autocompletion=completion.studies
+    ),
+]
+Methods = Annotated[
+    str | None, typer.Option(help="Only these methods: a,b,c.", autocompletion=completion.methods)
+]
 
 
 def words(seconds: float) -> str:
@@ -79,14 +89,14 @@ def show(found: dict[str, Any]) -> None:
 
 
 def plan(
-    study: Annotated[str, typer.Argument(help="A study's name (verax list studies) or a TOML file.")],
+    study: StudyName,
     samples: Annotated[int | None, typer.Option(help="Images in each bucket.")] = None,
-    methods: Annotated[str | None, typer.Option(help="Only these methods: a,b,c.")] = None,
+    methods: Methods = None,
     store: Annotated[
         Path | None,
         typer.Option(envvar="VERAX_STORE", help="Where finished work is kept (default: the user's cache)."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Show the units of a study, which ones are in the store, and how long the rest will take."""
     from verax.studies.running import described
@@ -94,6 +104,6 @@ def plan(
     names = None if methods is None else [word.strip() for word in methods.split(",") if word.strip()]
     found = summary(described(study, samples=samples, methods=names), store)
     if json:
-        typer.echo(dumps.dumps(found, indent=2))
+        print_json(found)
     else:
         show(found)

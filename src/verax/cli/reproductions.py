@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from verax.cli.console import console
+from verax.cli.console import Json, examples, print_json, say
 from verax.errors import Interrupted, InvalidParameter, UnknownName, VeraxWarning, suggestion
 
 if TYPE_CHECKING:
@@ -46,11 +46,12 @@ class Papers(TyperGroup):
 app = typer.Typer(
     cls=Papers,
     no_args_is_help=True,
+    short_help="Reproduce a paper: its figures, and which claims hold.",
     help="Reproduce a paper: train what is missing, explain, score, draw its figures, check its claims.",
 )
 
 
-def _finish(work: Callable[[], tuple[Path, Phases]]) -> None:
+def _finish(work: Callable[[], tuple[Path, Phases]], json: bool) -> None:
     """Do the work, and say how long each phase took and where the page is."""
     try:
         with warnings.catch_warnings():
@@ -59,12 +60,21 @@ def _finish(work: Callable[[], tuple[Path, Phases]]) -> None:
     except Interrupted as stop:
         typer.echo(f"verax: {stop}", err=True)
         raise typer.Exit(130) from stop
+    if json:
+        print_json({"page": path, "phases": phases.rows})
+        return
     for row in phases.rows:
-        console.print(f"{row['phase']}: {row['seconds']:.0f} s", highlight=False)
-    console.print(f"Page: {path}", soft_wrap=True, markup=False, highlight=False)
+        say(f"{row['phase']}: {row['seconds']:.0f} s")
+    say(f"Page: {path}")
 
 
-@app.command("smerf")
+@app.command(
+    "smerf",
+    epilog=examples(
+        "verax reproduce smerf --quick",
+        "verax reproduce smerf --networks cnn@published,alexnet --seeds 0,1,2",
+    ),
+)
 def smerf(
     out: Annotated[Path, typer.Option(help="Folder for figures, tables and pages.")] = Path("smerf"),
     samples: Annotated[
@@ -98,6 +108,7 @@ def smerf(
         bool, typer.Option("--quick", help="Shipped networks and few images: a first look.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,
+    json: Json = False,
 ) -> None:
     """Kim, Plumb and Talwalkar (ICML 2022): saliency methods on synthetic pictures."""
     from verax import devices
@@ -122,10 +133,13 @@ def smerf(
         quiet=quiet,
         workers=min(_MOST_WORKERS, os.cpu_count() or 1),
     )
-    _finish(lambda: reproduction.reproduce(options, out))
+    _finish(lambda: reproduction.reproduce(options, out), json)
 
 
-@app.command("sst")
+@app.command(
+    "sst",
+    epilog=examples("verax reproduce sst --quick", "verax reproduce sst --field cobe-sst2 --device cuda"),
+)
 def sst(
     out: Annotated[Path, typer.Option(help="Folder for figures, tables and the page.")] = Path("sst"),
     field: Annotated[
@@ -156,6 +170,7 @@ def sst(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Few samples: a first look.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,
+    json: Json = False,
 ) -> None:
     """Mamalakis, Ebert-Uphoff and Barnes (2022): sea-surface temperatures with exact truth at every cell."""
     from verax import devices
@@ -176,10 +191,13 @@ def sst(
         store=store,
         quiet=quiet,
     )
-    _finish(lambda: reproduction.reproduce(options, out))
+    _finish(lambda: reproduction.reproduce(options, out), json)
 
 
-@app.command("alignment")
+@app.command(
+    "alignment",
+    epilog=examples("verax reproduce alignment --quick", "verax reproduce alignment --only mnist,stamps"),
+)
 def alignment(
     out: Annotated[Path, typer.Option(help="Folder for one page for each experiment.")] = Path("alignment"),
     only: Annotated[
@@ -194,6 +212,7 @@ def alignment(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Few images: a first look.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,
+    json: Json = False,
 ) -> None:
     """Bang, Boggust and Satyanarayan (ECCV 2024 workshops): is a network right for the right reasons?"""
     from verax.cli import experiments
@@ -201,6 +220,10 @@ def alignment(
 
     for name in _words(only):
         running.experiment(name)  # a misspelt name is an error before anything is computed
+    found = []
     for name in _words(only):
         full = running.experiment(name).name
-        experiments.run(full, out / full, quiet, {}, quick=quick, device=device, store=store)
+        asked: dict[str, Any] = {"quick": quick, "device": device, "store": store}
+        found.append(experiments.run(full, out / full, quiet, {}, json=json, **asked))
+    if json:
+        print_json(found)

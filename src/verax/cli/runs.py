@@ -1,30 +1,28 @@
-"""`verax run` and `verax report`."""
+"""`verax run`."""
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
-from rich.markup import escape
-from rich.table import Table
 
 from verax import progress
-from verax.cli import experiments, plans
-from verax.cli.console import console, interval
-from verax.errors import InvalidParameter, MissingFile, VeraxError, VeraxWarning
+from verax.cli import boards, completion, experiments, plans, records
+from verax.cli.console import Json, Quiet, print_json, say
+from verax.errors import InvalidParameter, VeraxWarning
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from verax.studies.runs import Run
+    pass
 
 
-_SHOWN = 20
-"""Failures and damaged entries that are listed one by one."""
+_HOW, _RAY, _CLIMATE, _ALIGN = (
+    "How it is computed",
+    "On a Ray cluster",
+    "Of climate tasks",
+    "Of alignment-... studies",
+)
 
 
 def _names(text: str | None) -> list[str] | None:
@@ -39,14 +37,20 @@ def _numbers(text: str | None) -> list[int] | None:
 
 
 def run(
-    study: Annotated[str, typer.Argument(help="A study's name (verax list studies) or a TOML file.")],
-    methods: Annotated[str | None, typer.Option(help="Only these methods: a,b,c.")] = None,
-    tasks: Annotated[str | None, typer.Option(help="Only these tasks: a,b,c.")] = None,
-    networks: Annotated[str | None, typer.Option(help="Only these networks: a,b.")] = None,
+    study: plans.StudyName,
+    methods: plans.Methods = None,
+    tasks: Annotated[
+        str | None, typer.Option(help="Only these tasks: a,b,c.", autocompletion=completion.tasks)
+    ] = None,
+    networks: Annotated[
+        str | None, typer.Option(help="Only these networks: a,b.", autocompletion=completion.networks)
+    ] = None,
     seeds: Annotated[str | None, typer.Option(help="Training seeds of the networks: 0,1,2.")] = None,
     protocols: Annotated[
         str | None,
-        typer.Option(help="Some of sound,sound:counterfactual,sound:shapley,published,faithfulness,exact."),
+        typer.Option(
+            help="Some of sound, sound:counterfactual, sound:shapley, published, faithfulness, exact."
+        ),
     ] = None,
     samples: Annotated[int | None, typer.Option(help="Images in each bucket.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the images and of random methods.")] = None,
@@ -62,45 +66,78 @@ def run(
         str | None, typer.Option(help="black, noise, noise:LOW-HIGH or folder:PATH.")
     ] = None,
     field: Annotated[
-        Path | None, typer.Option(help="A file (NetCDF, NPZ, NPY) that climate tasks are made from.")
+        Path | None,
+        typer.Option(
+            help="A file (NetCDF, NPZ, NPY) that climate tasks are made from.", rich_help_panel=_CLIMATE
+        ),
     ] = None,
-    variable: Annotated[str | None, typer.Option(help="Of that file, where it has several.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
+    variable: Annotated[
+        str | None, typer.Option(help="Of that file, where it has several.", rich_help_panel=_CLIMATE)
+    ] = None,
+    device: Annotated[
+        str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.", rich_help_panel=_HOW)
+    ] = "auto",
     out: Annotated[Path | None, typer.Option(help="Folder of the run (default: runs/NAME-HASH).")] = None,
     store: Annotated[
         Path | None,
-        typer.Option(envvar="VERAX_STORE", help="Where finished work is kept (default: the user's cache)."),
+        typer.Option(
+            envvar="VERAX_STORE",
+            help="Where finished work is kept (default: the user's cache).",
+            rich_help_panel=_HOW,
+        ),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Folder with images, for alignment-... (default: under VERAX_DATA).")
+        Path | None,
+        typer.Option(help="Folder with images (default: under VERAX_DATA).", rich_help_panel=_ALIGN),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Of alignment-...: few images, a first look.")
+        bool, typer.Option("--quick", help="Few images: a first look.", rich_help_panel=_ALIGN)
     ] = False,
     executor: Annotated[
         str | None,
-        typer.Option(help="inline (this process), processes or ray (default: processes where it pays)."),
+        typer.Option(
+            help="inline (this process), processes or ray (default: processes where it pays).",
+            rich_help_panel=_HOW,
+        ),
     ] = None,
     address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster: auto, local or HOST:PORT (docs/cluster.md).")
+        str | None, typer.Option(help="auto, local or HOST:PORT (docs/cluster.md).", rich_help_panel=_RAY)
     ] = None,
-    num_cpus: Annotated[float | None, typer.Option(help="With ray: cores for each task.")] = None,
+    num_cpus: Annotated[float | None, typer.Option(help="Cores for each task.", rich_help_panel=_RAY)] = None,
     num_gpus: Annotated[
-        float | None, typer.Option(help="With ray: GPUs for each task, parts too (default: by --device).")
+        float | None,
+        typer.Option(help="GPUs for each task, parts too (default: by --device).", rich_help_panel=_RAY),
     ] = None,
-    memory: Annotated[float | None, typer.Option(help="With ray: gigabytes set aside for each task.")] = None,
+    memory: Annotated[
+        float | None, typer.Option(help="Gigabytes set aside for each task.", rich_help_panel=_RAY)
+    ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="How many (default: one for each device or core).")
+        int | None,
+        typer.Option(help="How many (default: one for each device or core).", rich_help_panel=_HOW),
     ] = None,
     overwrite: Annotated[
-        str, typer.Option(help="What is computed: missing (and failed), failed, all or never.")
+        str,
+        typer.Option(
+            help="What is computed: missing (and failed), failed, all or never.", rich_help_panel=_HOW
+        ),
     ] = "missing",
     keep_maps: Annotated[
-        bool, typer.Option("--keep-maps", help="Keep raw maps, to score them again without explaining again.")
+        bool,
+        typer.Option(
+            "--keep-maps",
+            help="Keep raw maps, to score them again without explaining again.",
+            rich_help_panel=_HOW,
+        ),
     ] = False,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds that one unit, or one training, may take.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan (verax plan) and stop.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no tables.")] = False,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(help="Seconds that one unit, or one training, may take.", rich_help_panel=_HOW),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan (verax plan) and stop.", rich_help_panel=_HOW)
+    ] = False,
+    quiet: Quiet = False,
+    json: Json = False,
 ) -> None:
     """Run a study: explain, score, rank, and write a report. Rerunning does only what is missing."""
     from verax.studies.running import described
@@ -111,7 +148,7 @@ def run(
         unused |= {"identify": identify, "renderer": renderer, "background": background}
         unused |= {"field": field, "variable": variable}
         asked = {"methods": _names(methods), "networks": _names(networks), "seeds": _numbers(seeds)}
-        experiments.run(
+        found = experiments.run(
             study,
             out,
             quiet,
@@ -121,8 +158,11 @@ def run(
             quick=quick,
             device=device,
             store=store,
+            json=json,
             **asked,
         )
+        if json:
+            print_json(found)
         return
     if data is not None or quick:
         raise InvalidParameter(f"--data and --quick belong to alignment-... studies, not to {study!r}.")
@@ -143,7 +183,7 @@ def run(
         "variable": variable,
     }
     if dry_run:
-        plans.show(plans.summary(described(study, **changes), store))
+        (print_json if json else plans.show)(plans.summary(described(study, **changes), store))
         return
     cluster: dict[str, Any] = {
         "address": address,
@@ -171,224 +211,17 @@ def run(
                 time_limit=time_limit,
                 **cluster,
             )
-        if not quiet:
-            show(done)
-        with progress.errors.status("Writing the report"):
+        if not quiet and not json:
+            boards.show(done)
+        with progress.status("Writing the report", hidden=quiet):
             path = done.report()
     except KeyboardInterrupt as stop:
         words = str(stop) or "Interrupted: finished units are kept. Run the same command to go on."
         typer.echo(f"verax: {words}", err=True)
         raise typer.Exit(130) from stop
-    console.print(f"Report: {path}", soft_wrap=True, markup=False, highlight=False)
+    if json:
+        print_json(records.of_run(done, path))
+    else:
+        say(f"Report: {path}")
     if done.manifest["failures"]:
         raise typer.Exit(1)
-
-
-def report(
-    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
-) -> None:
-    """Write the report of a finished run again."""
-    from verax.studies.runs import Run
-
-    found = Run(run)
-    try:
-        with progress.errors.status("Writing the report"):
-            path = found.report()
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise MissingFile(f"The run {str(run)!r} is damaged or was made by another version.") from error
-    console.print(f"Report: {path}", soft_wrap=True, markup=False, highlight=False)
-
-
-def _table(title: str, board: pd.DataFrame) -> Table:
-    # lines and wide gaps between columns would not fit 80 characters
-    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("", justify="right", no_wrap=True, min_width=2)
-    table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
-    for name in ("focus share", "worst", "skill"):  # the tier is in the title: one table has one tier
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in board.itertuples(index=False):
-        reference = row.skill != row.skill  # NaN: controls and the oracle have no skill
-        skill = "" if reference else f"{row.skill:+.2f} {interval(row.skill_low, row.skill_high, 2)}"
-        value = f"{row.value:.2f} {interval(row.low, row.high, 2)}"
-        cells = ("" if reference else row.rank, row.method, value, f"{row.worst:.2f}", skill)
-        if row.value != row.value:
-            cells = ("", row.method, "incomplete: it failed somewhere", "", "")
-        table.add_row(*(escape(str(cell)) for cell in cells), style="dim" if reference else "")
-    return table
-
-
-_EXACT = {
-    "pearson/core": "no pole",
-    "sign-agreement": "sign",
-    "top-overlap": "top",
-    "pearson/magnitude": "|r|",
-}
-"""Measures that fit a terminal, and what they are called there; the report has all."""
-
-
-def _show_exact(run: Run, tier: str) -> None:
-    """Print the main measures of agreement with an exact truth, and how well the networks of a tier fit."""
-    from verax.reports import agreement
-
-    for family in dict.fromkeys(run.families.values()):
-        boards = agreement.means(run, family)
-        if "pearson" not in boards:
-            console.print(f"[red]{escape(family)}: no method could be ranked[/red]")
-            continue
-        names = [name for name in _EXACT if name in boards]
-        tasks = [task for task, known in run.families.items() if known == family]
-        title = f"{run.manifest['study']['name']}: {family} tasks (exact protocol)"
-        title += f"\n{', '.join(run.tiers)}: {tier}; {agreement.fit_words(run.manifest, tasks)}"
-        table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-        table.add_column("", justify="right", no_wrap=True, min_width=2)
-        table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
-        table.add_column("pearson", justify="right", no_wrap=True)
-        for name in names:
-            table.add_column(_EXACT[name], justify="right", no_wrap=True)
-        for row in boards["pearson"].itertuples(index=False):
-            values = [boards[name].set_index("method")["value"].get(row.method) for name in names]
-            cells = ["–" if value is None or value != value else f"{value:.2f}" for value in values]
-            rank = str(row.rank).replace("<NA>", "")  # references have none
-            value = f"{row.value:.2f} {interval(row.low, row.high, 2)}"
-            words = (rank, str(row.method), "–" if row.value != row.value else value, *cells)
-            table.add_row(*map(escape, words), style="" if rank else "dim")
-        console.print(table)
-
-
-def _explain_exact() -> None:
-    """Print what the columns mean."""
-    console.print(
-        "pearson: correlation of maps with the exact truth, mean over samples with 95 % interval (no pole: "
-        "without cells at a pole; |r|: of magnitudes). sign, top: share of cells with the "
-        "right sign, and of the strongest tenth that is found. The network is not the function it learned: "
-        "what differs costs every method. Dim rows are controls and the oracle.",
-        style="dim",
-    )
-
-
-def _show_faithfulness(run: Run) -> None:
-    """Print the means of every faithfulness metric, and how far they rank as the truth does."""
-    from verax.metrics import METRICS
-    from verax.metrics.scoring import metric_names
-    from verax.reports import faithfulness
-
-    metrics = metric_names("faithfulness")
-    for family in dict.fromkeys(run.families.values()):
-        try:
-            boards = [
-                run.leaderboard("faithfulness", metric, family).set_index("method") for metric in metrics
-            ]
-            agreed = run.agreement(family)
-        except VeraxError as error:
-            console.print(f"[red]{escape(family)}: {escape(str(error))}[/red]")
-            continue
-        title = f"{run.manifest['study']['name']}: {family} reasonings (faithfulness)"
-        table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-        table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
-        for metric in metrics:
-            better = "higher" if METRICS.get(metric).higher_is_better else "lower"
-            table.add_column(f"{metric}\n({better})", justify="right")
-        for method in boards[0].index:
-            values = [board["value"].get(method, float("nan")) for board in boards]
-            cells = ["–" if value != value else f"{value:.2f}" for value in values]
-            unranked = boards[0]["rank"].isna()[method]
-            table.add_row(escape(str(method)), *cells, style="dim" if unranked else "")
-        console.print(table)
-        if len(agreed):
-            console.print(escape(faithfulness.sentence(agreed, family)), style="dim")
-
-
-def _show_truths(entry: dict[str, Any], tier: str) -> None:
-    """Print ranks and values under the truths of a run, side by side."""
-    title = f"{entry['family']} reasonings under each truth: rank and value ({tier})"
-    table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
-    for name in entry["truths"]:
-        table.add_column(name, justify="right")
-    for row in entry["rows"]:
-        cells = [f"#{c['rank']} {c['value'].partition(' ')[0]}" if c["rank"] else "–" for c in row["cells"]]
-        table.add_row(*(escape(text) for text in (row["method"], *cells)))
-    console.print(table)
-    if entry["sentence"]:
-        console.print(escape(entry["sentence"]), style="dim")
-
-
-def _show_identification(part: dict[str, Any]) -> None:
-    """Print how often maps are read as the right reasoning, and how maps of two networks differ."""
-    for entry in part["networks"]:
-        title = f"Can the reasoning be read off a map? {entry['network']} ({entry['tier']})"
-        table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-        table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
-        for name in ("one picture", "every bucket", "where", "moved"):
-            table.add_column(name, justify="right", no_wrap=True)
-        for row in entry["rows"]:
-            rest = [row[name].partition(" ")[0] for name in ("panel", "where", "moved")]
-            dim = "" if row["kind"] == "method" else "dim"
-            table.add_row(*(escape(text) for text in (row["method"], row["image"], *rest)), style=dim)
-        console.print(table)
-        console.print(escape(entry["sentence"]), style="dim")
-
-
-def show(run: Run) -> None:
-    """Print the leaderboards of a run, and what was left out."""
-    from verax.reports import identifiability, promises, ranks, truths
-    from verax.reports.agreement import data_notes, uncertified
-    from verax.studies import tiers
-
-    manifest = run.manifest
-    parted = truths.by_tier(run)
-    if "sound" in manifest["study"]["protocols"]:
-        for (tier, part), family in itertools.product(parted, dict.fromkeys(run.families.values())):
-            try:
-                board = part.leaderboard(family=family)
-            except VeraxError as error:
-                console.print(f"[red]{escape(family)}: {escape(str(error))}[/red]")
-                continue
-            name, buckets = manifest["study"]["name"], board["buckets"][0]
-            title = f"{name}: {family} reasonings ({buckets} buckets, sound protocol)"
-            tested = ranks.parts(part, "sound", [family])
-            console.print(_table(escape(f"{title}\n{', '.join(part.tiers)}: {tiers.words(tier)}"), board))
-            for entry in tested:
-                console.print(escape(entry["sentence"]), style="dim")
-        console.print(
-            "Means over buckets with 95 % intervals, and the worst bucket. Skill: 0 is the best control that "
-            "never looks at the network, 1 is the truth. Dim rows are controls and the oracle.",
-            style="dim",
-        )
-    for tier, part in parted:
-        for entry in truths.parts(part, list(dict.fromkeys(run.families.values()))):
-            _show_truths(entry, tiers.words(tier))
-    identified = identifiability.part(run)
-    if identified is not None:
-        _show_identification(identified)
-    if "exact" in manifest["study"]["protocols"]:
-        for tier, part in parted:
-            _show_exact(part, tiers.words(tier))
-        _explain_exact()
-    if "faithfulness" in manifest["study"]["protocols"]:
-        _show_faithfulness(run)
-    passed = sum(bool(c["passed"]) for c in manifest["certificates"])
-    count = len(manifest["certificates"])
-    wrong = {unit["name"].partition(":")[0]: unit["wrong"] for unit in manifest["units"] if "wrong" in unit}
-    left = "" if run.main == "exact" else f"{sum(wrong.values())} wrongly predicted images left out; "
-    console.print(
-        f"{passed} of {count} networks certified; {left}"
-        f"computed in {manifest['seconds']:.0f} s on {manifest['hardware']['device']}, "
-        f"{manifest['reused_units']} of {manifest['total_units']} units taken from the store."
-    )
-    for entry in manifest["set_aside"][:_SHOWN]:
-        words = f"Set aside and computed anew: the entry {entry['key'][:12]} ({entry['reason']})"
-        console.print(f"[yellow]{escape(words)}[/yellow]", soft_wrap=True)
-    if passed < count:
-        names = ", ".join(uncertified(manifest))
-        console.print(f"[bold red]Not certified, so their truth is in doubt: {escape(names)}[/bold red]")
-    for note in data_notes(manifest):
-        console.print(escape(note), style="dim", soft_wrap=True)
-    for sentence in promises.alarms(manifest):
-        console.print(f"[yellow]{escape(sentence)}[/yellow]", soft_wrap=True)
-    for note in manifest.get("notes", []):
-        console.print(f"[yellow]{escape(note)}[/yellow]", soft_wrap=True)
-    for failure in manifest["failures"][:_SHOWN]:
-        console.print(f"[red]{escape(failure['unit'])}: {escape(failure['reason'])}[/red]", soft_wrap=True)
-    if (more := len(manifest["failures"]) - _SHOWN) > 0:
-        console.print(f"[red]and {more} more that failed; manifest.json has all of them[/red]")

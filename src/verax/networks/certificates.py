@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from verax import registry
 from verax.errors import InvalidInput, InvalidParameter
 from verax.networks.inference import device_of, predictions
 from verax.tasks.base import Task, Trainable
@@ -101,6 +102,10 @@ class Certificate:
             "thresholds": asdict(self.thresholds),
             "seed": self.seed,
         }
+
+    def _repr_html_(self) -> str:
+        # pictures are drawn by reports, which stand to the right: the name is resolved when it is needed
+        return cast("str", registry.load("verax.reports.notebook:certificate")(self))
 
     def __repr__(self) -> str:
         return f"Certificate({self})"

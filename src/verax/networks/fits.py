@@ -26,13 +26,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from verax import seeding
+from verax import registry, seeding
 from verax.correlations import correlation
 from verax.errors import InvalidParameter
 from verax.networks.inference import device_of, outputs, undisturbed
@@ -110,6 +110,10 @@ class Fit:
             "limits": asdict(self.limits),
             "seed": self.seed,
         }
+
+    def _repr_html_(self) -> str:
+        # pictures are drawn by reports, which stand to the right: the name is resolved when it is needed
+        return cast("str", registry.load("verax.reports.notebook:fit")(self))
 
     def __repr__(self) -> str:
         return f"Fit({self})"

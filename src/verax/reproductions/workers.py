@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
+import pickle
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -62,9 +64,16 @@ def _prepare(module: str) -> None:
     importlib.import_module(module)
 
 
-def _each(job: tuple[Callable[[Any, T], R], Any, Sequence[T]]) -> list[R]:
-    function, value, items = job
-    return [function(value, item) for item in items]
+_kept: dict[str, Any] = {}
+"""In a worker: the value that its jobs share, by the file that it was read from."""
+
+
+def _one(job: tuple[Callable[[Any, T], R], str, int, T]) -> tuple[int, R]:
+    function, path, place, item = job
+    if path not in _kept:
+        _kept.clear()
+        _kept[path] = pickle.loads(Path(path).read_bytes())
+    return place, function(_kept[path], item)
 
 
 class Crew(AbstractContextManager["Crew"]):
@@ -82,16 +91,16 @@ class Crew(AbstractContextManager["Crew"]):
             self._pool = get_context("spawn").Pool(workers, _prepare, (module,))
 
     def over(self, function: Callable[[Any, T], R], value: Any, items: Sequence[T]) -> Iterator[tuple[T, R]]:
-        """``function(value, item)`` for every item as each is done; `value` travels once to each process."""
+        """``function(value, item)`` for every item, each as it is done; a process reads `value` once."""
         if self._pool is None:
             yield from ((item, function(value, item)) for item in items)
             return
-        # neighbours often cost the same, so each worker gets every n-th
-        parts = [part for k in range(self.workers) if (part := items[k :: self.workers])]
-        for part, made in zip(
-            parts, self._pool.imap(_each, [(function, value, part) for part in parts]), strict=True
-        ):
-            yield from zip(part, made, strict=True)
+        with tempfile.TemporaryDirectory(prefix="verax-") as folder:
+            path = Path(folder) / "value"  # each worker reads it once, however many items it gets
+            path.write_bytes(pickle.dumps(value))
+            jobs = [(function, str(path), place, item) for place, item in enumerate(items)]
+            for place, made in self._pool.imap_unordered(_one, jobs):
+                yield items[place], made
 
     def __exit__(
         self,

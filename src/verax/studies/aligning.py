@@ -259,7 +259,7 @@ def _run(
             done.facts["notes"] = [*facts["notes"], _ALL_MARKED]
         if set(COLUMNS) <= set(done.metrics):
             done.sort_into_cases()
-    done.pictures = _pictures(question, images, done, pictures, batch_size, device)
+    done.pictures = _pictures(question, images, done, pictures, batch_size, device, quiet)
     if folder is not None:
         done.save(folder)
         shutil.rmtree(folder / PARTS, ignore_errors=True)
@@ -301,13 +301,17 @@ def _pictures(
     count: int,
     batch_size: int,
     device: torch.device,
+    quiet: bool,
 ) -> list[Mapping[str, Any]]:
     """Explain the images once more that are shown, now that it is known which ones are worth it."""
     rows = thumbnails.choose(done.scores, done.members() if "case" in done.scores else {}, count)
     found: list[Mapping[str, Any]] = []
-    for first in range(0, len(rows), batch_size):
-        some = rows[first : first + batch_size]
-        batch = images.read(some)
-        maps, masks, *_ = question.maps(batch, device)
-        found += thumbnails.thumbnails(some, batch.images, masks, question.judging.binarisation(maps))
+    with progress.bar(quiet or not rows) as bar:
+        line = bar.add_task("pictures for the report", total=len(rows))
+        for first in range(0, len(rows), batch_size):
+            some = rows[first : first + batch_size]
+            batch = images.read(some)
+            maps, masks, *_ = question.maps(batch, device)
+            found += thumbnails.thumbnails(some, batch.images, masks, question.judging.binarisation(maps))
+            bar.advance(line, len(some))
     return found

@@ -54,6 +54,10 @@ class Alignment:
     def __len__(self) -> int:
         return len(self.scores)
 
+    def _repr_html_(self) -> str:
+        # pictures are drawn by reports, which stand to the right: the name is resolved when it is needed
+        return cast("str", registry.load("verax.reports.notebook:alignment")(self))
+
     def __repr__(self) -> str:
         means = ", ".join(f"{name} {self.scores[name].mean():.3f}" for name in self.metrics)
         return f"Alignment({self.facts.get('model')}, {len(self)} images: {means})"

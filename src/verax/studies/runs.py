@@ -238,6 +238,10 @@ class Run:
         # Studies stand left of reports and may not import them: the name is resolved when it is needed.
         return cast("Path", registry.load("verax.reports.html:write")(self))
 
+    def _repr_html_(self) -> str:
+        # pictures are drawn by reports, which stand to the right: the name is resolved when it is needed
+        return cast("str", registry.load("verax.reports.notebook:run")(self))
+
     def __repr__(self) -> str:
         study = self.manifest["study"]
         failed = f", {len(self.failures)} failures" if self.failures else ""

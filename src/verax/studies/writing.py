@@ -21,7 +21,7 @@ from verax.studies.entries import Result
 from verax.studies.execution import first_of_each
 from verax.studies.plan import Plan
 from verax.studies.runs import CASES, CONSISTENCY, MANIFEST, MAPS
-from verax.studies.units import Cell, code_digest
+from verax.studies.units import Cell, code_digest, content_hash
 from verax.tasks.base import Learnable, is_regression
 from verax.tasks.climate.task import Climate
 from verax.version import __version__
@@ -128,6 +128,7 @@ def _manifest(plan: Plan, results: dict[str, Result], device: torch.device) -> d
                 "name": task.name,
                 "family": task.family,
                 "reasoning": str(task.reasoning),
+                "fingerprint": content_hash({"task": [task.fingerprint(), str(task.reasoning)]}),
                 **_looks(task),
                 "groups": {str(g): task.describe(g) for g in task.groups},
             }

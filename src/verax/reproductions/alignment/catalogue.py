@@ -10,11 +10,12 @@ from verax.reproductions.alignment.claims import mnist as mnist_claims
 from verax.reproductions.alignment.claims import regions as regions_claims
 from verax.reproductions.alignment.claims import stamps as stamps_claims
 from verax.reproductions.alignment.claims import transfer as transfer_claims
+from verax.reproductions.alignment.questions import QUESTIONS
 
 CATALOGUE: tuple[Experiment, ...] = (
     Experiment(
         "alignment-mnist",
-        "Digit or colour box?",
+        QUESTIONS["alignment-mnist"],
         "Two networks learn MNIST with a 5 x 5 colour box in the corner: for one the colour is random, for"
         " the other it is the label. Vanilla gradients, mean + 1 standard deviation, predicted class (section"
         " 4.1, Table 1, Figure 1).",
@@ -25,7 +26,7 @@ CATALOGUE: tuple[Experiment, ...] = (
     ),
     Experiment(
         "alignment-stamps",
-        "Animal or stamp?",
+        QUESTIONS["alignment-stamps"],
         "The question of experiment 1 on photographs: a stamped word gives the label away. (Not in the"
         " paper.)",
         stamps.gather,
@@ -35,7 +36,7 @@ CATALOGUE: tuple[Experiment, ...] = (
     ),
     Experiment(
         "alignment-celeba",
-        "Smile or hair colour?",
+        QUESTIONS["alignment-celeba"],
         "Networks learn to tell smiles from faces in which black hair goes with smiling 100 to 1, or from"
         " balanced ones. Grad-CAM, threshold 0.5, against the mouth (section 4.2, Table 2, Figure 2).",
         celeba.gather,
@@ -45,7 +46,7 @@ CATALOGUE: tuple[Experiment, ...] = (
     ),
     Experiment(
         "alignment-regions",
-        "Which region of a face?",
+        QUESTIONS["alignment-regions"],
         "Three trainings of the unbiased network; Grad-CAM, threshold 0.5, against the regions of"
         " CelebAMask-HQ (section 4.3, Table 3, Figure 3). IoU favours large regions and PG those that hold"
         " others, so that lifts are reported as well.",
@@ -56,7 +57,7 @@ CATALOGUE: tuple[Experiment, ...] = (
     ),
     Experiment(
         "alignment-transfer",
-        "Do aligned networks transfer?",
+        QUESTIONS["alignment-transfer"],
         "195 networks of timm: alignment on ImageNet against accuracy on CIFAR-100 after one image for each"
         " class (section 4.4, Figure 4).",
         transfer.gather,
@@ -66,7 +67,7 @@ CATALOGUE: tuple[Experiment, ...] = (
     ),
     Experiment(
         "alignment-imagenet",
-        "Do networks look where people do?",
+        QUESTIONS["alignment-imagenet"],
         "22 torchvision networks on ImageNet's validation images, Grad-CAM against the union of boxes (Figure"
         " A1).",
         imagenet.gather,

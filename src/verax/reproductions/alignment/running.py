@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from verax import progress
 from verax.errors import MissingFile, UnknownName, suggestion
 from verax.files import make_folder, write_atomically
 from verax.reports import png, svg
@@ -81,7 +82,7 @@ def run(name: str, options: Options | None = None, out: Path | None = None) -> D
         evidence = chosen.gather(options)
         if options.quick:
             evidence.facts["notice"] = FIRST_LOOK
-    with phases.phase("claims and page"):
+    with phases.phase("claims and page"), progress.status("Claims and the page", options.quiet):
         found = [(claim, claim.evaluate(evidence)) for claim in chosen.chapter.claims]
         listed = chosen.tables(evidence)
         drawn = chosen.figures(evidence)

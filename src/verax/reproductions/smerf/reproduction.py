@@ -184,10 +184,10 @@ def reproduce(options: Options, out: Path) -> tuple[Path, Phases]:
             gathered = study.gather(options, out)
         with phases.phase("drawing"):
             shown = draw(gathered.evidence, out, crew, options.quiet)
-    with phases.phase("tables"):
+    with phases.phase("tables"), progress.status("Tables", options.quiet):
         found = write_tables(gathered.evidence, out, options.samples)
         write_scores(gathered, out)
-    with phases.phase("claims and page"):
+    with phases.phase("claims and page"), progress.status("Claims and the page", options.quiet):
         links = claims_page(gathered, options, out)
         path = write_index(out, options, gathered, shown, found, links)
     units = [unit for run in gathered.runs for unit in run.manifest["units"]]

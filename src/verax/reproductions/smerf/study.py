@@ -278,7 +278,7 @@ def gather(options: Options, out: Path) -> Gathered:
     for network, background in options.pairs:
         done = run_study(options, network, background, out / "runs" / folder_name(network, background))
         runs.append(done)
-        with progress.errors.status(f"Looking at {network} on {background}"):
+        with progress.status(f"Looking at {network} on {background}", options.quiet):
             views = tuple(view(options, network, background, name, done) for name in TASKS)
             curve = threshold_curve(options, network, background)
         series.append(Series(network, background, done.scores, views, curve))

@@ -208,7 +208,7 @@ def reproduce(options: Options, out: Path) -> tuple[Path, Phases]:
         evidence = study.gather(options, out)
     with phases.phase("drawing"):
         shown = draw(evidence, out, options.quiet)
-    with phases.phase("claims and page"):
+    with phases.phase("claims and page"), progress.status("Claims and the page", options.quiet):
         found = claims.evaluate(evidence)
         listed = tables.all_tables(evidence)
         write_tables(listed, evidence, out)

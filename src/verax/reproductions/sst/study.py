@@ -206,7 +206,7 @@ def gather(options: Options, out: Path) -> Evidence:
     networks = [DEEP, *catalogue.SIDE, *(catalogue.RECIPES if options.recipe else ())]
     found = {(name, "all"): fit_of(task, name, options) for name in networks}
     found |= {(name, "fewer"): fit_of(fewer, name, options) for name in (DEEP, *catalogue.RECIPES)}
-    with progress.errors.status("Random functions, the function itself, and defects"):
+    with progress.status("Random functions, the function itself, and defects", options.quiet):
         cases, maps = raw_maps(task, options)
         oracle, table = on_the_function(task), spread.functions(task, options.functions)
         broken = run_defects(task, maps, cases)
@@ -224,7 +224,7 @@ def add_published(evidence: Evidence, options: Options) -> None:
         return
     device = devices.resolve(options.device)
     network = keras.load(path)
-    with progress.errors.status("The published network on draws from the field"):
+    with progress.status("The published network on draws from the field", options.quiet):
         evidence.behaviour = published.behaviour(network, evidence.task, options.draws, device)
     store = Store(make_folder(store_folder(options.store)))
     evidence.published = published.explained(

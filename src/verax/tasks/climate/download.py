@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from verax.errors import InvalidInput, MissingFile, OutputError, VeraxError
 from verax.files import make_folder, unless_empty, write_atomically
-from verax.progress import bar
+from verax.progress import bar, status
 from verax.tasks.climate import cobe, netcdf
 
 ADDRESS = "https://downloads.psl.noaa.gov/Datasets/COBE2/{variable}.mon.mean.nc"
@@ -66,9 +66,11 @@ def obtain(
     with unless_empty(target.parent):
         make_folder(target.parent)
         if file is not None:
-            data = reduced(file, variable, unchecked)
+            with status(f"Reading {file.name}", quiet):
+                data = reduced(file, variable, unchecked)
         else:
-            with fetched(url or ADDRESS.format(variable=variable), target.parent, quiet) as path:
+            address = url or ADDRESS.format(variable=variable)
+            with fetched(address, target.parent, quiet) as path, status(f"Reading {path.name}", quiet):
                 data = reduced(path, variable, unchecked)
         write_atomically(target, data)
     return target

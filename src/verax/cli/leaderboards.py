@@ -1,0 +1,113 @@
+"""`verax leaderboard`: the methods of many runs in one table for each network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from verax import progress
+from verax.cli import completion, pages
+from verax.cli.comparisons import Metric, Protocol, Tasks, chosen
+from verax.cli.console import Json, Quiet, console, interval, print_json, say
+
+if TYPE_CHECKING:
+    from verax.studies.standings import Board, Standings
+
+
+def leaderboard(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            help="Folders of runs, or a folder that has runs in it.", autocompletion=completion.runs
+        ),
+    ],
+    protocol: Protocol = None,
+    metric: Metric = None,
+    tasks: Tasks = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The page (default: leaderboard.html, unless --json or --csv).")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write all numbers to this CSV file.")] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Put the methods of many runs into one leaderboard: a page that sorts without a server.
+
+    Runs with other versions of a task, other pictures or other weights are left out, and named.
+    """
+    from verax.files import make_folder, write_atomically
+    from verax.studies.standings import standings
+
+    folders = [folder for name in runs for folder in spread(Path(name))]
+    with progress.status("Putting runs together", hidden=quiet):
+        found = standings(folders, protocol=protocol, metric=metric, tasks=chosen(tasks))
+        if out is None and csv is None and not json:
+            out = Path("leaderboard.html")
+        path = None if out is None else found.report(out)
+    if csv is not None:
+        make_folder(csv.absolute().parent)
+        write_atomically(csv, found.frame().to_csv(index=False).encode())
+    if json:
+        print_json(found.record() | ({} if path is None else {"page": path}))
+        return
+    if not quiet:
+        show(found)
+    if csv is not None:
+        say(f"Numbers: {csv}")
+    if path is not None:
+        say(f"Page: {path}")
+
+
+def spread(folder: Path) -> list[Path]:
+    """The folder, or the runs of studies in it where it is none itself."""
+    if (folder / pages.MANIFEST).is_file() or not folder.is_dir():
+        return [folder]
+    inside = [path for path in pages.recent(folder) if isinstance(pages.manifest(path).get("study"), dict)]
+    return inside or [folder]
+
+
+def show(found: Standings) -> None:
+    """Print one table for each network, and what was left out."""
+    better = "higher" if found.higher_is_better else "lower"
+    for board in found.boards:
+        console.print(_table(board, f"{found.metric}, {found.protocol} protocol, {better} is better"))
+    console.print(
+        "Means over buckets with 95 % intervals. Dim rows are controls and the oracle; methods that lack a "
+        "task have no rank.",
+        style="dim",
+    )
+    for note in found.notes:
+        console.print(escape(note), style="yellow", highlight=False)
+    for name, reason in found.left_out.items():
+        console.print(escape(f"Left out: {name}. {reason}"), style="yellow", highlight=False, soft_wrap=True)
+
+
+def _table(board: Board, words: str) -> Table:
+    from verax.reports import task_labels
+    from verax.studies import tiers
+
+    known = {(row["method"], row["task"]): row for row in board.table.to_dict("records")}
+    # what does not fit a line is in the page and the CSV file
+    shown = board.tasks[: max(0, (console.width - 48) // 12)]
+    title = f"{board.network} ({tiers.words(board.tier)})\n{words}"
+    table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("", justify="right", no_wrap=True, min_width=2)
+    table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
+    table.add_column("all tasks", justify="right", no_wrap=True)
+    for name in task_labels(shown):
+        table.add_column(escape(name), justify="right", max_width=11, no_wrap=True, overflow="ellipsis")
+    for row in board.overall.astype({"rank": "float64"}).to_dict("records"):
+        missing = row["value"] != row["value"]
+        value = "incomplete" if missing else f"{row['value']:.2f} {interval(row['low'], row['high'], 2)}"
+        cells = [known[row["method"], task]["value"] for task in shown]
+        rank = "" if row["rank"] is None or row["rank"] != row["rank"] else str(int(row["rank"]))
+        line = [rank, str(row["method"]), value, *("–" if v != v else f"{v:.2f}" for v in cells)]
+        table.add_row(*map(escape, line), style="" if rank else "dim")
+    if hidden := len(board.tasks) - len(shown):
+        table.caption = f"and {hidden} more task{'s' * (hidden > 1)}, which the page and --csv have"
+    return table

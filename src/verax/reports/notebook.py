@@ -1,0 +1,281 @@
+"""What notebooks show of runs, certificates, cases, alignments and comparisons: tables and small pictures.
+
+Fragments of HTML without scripts; every word that comes from names, files or users is escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from markupsafe import Markup
+from matplotlib.figure import Figure
+from PIL import Image
+
+from verax import reports
+from verax.errors import VeraxError
+from verax.reports import (
+    AVOID,
+    FOCUS,
+    INK,
+    METHOD,
+    RULE,
+    figures,
+    gallery,
+    leaflets,
+    number,
+    short,
+    style,
+    svg,
+)
+from verax.reports import alignment as aligned
+from verax.reports import differences as compared
+from verax.reports.showing import show
+from verax.studies import tiers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from verax.cases import Cases
+    from verax.networks.certificates import Certificate
+    from verax.networks.fits import Fit
+    from verax.studies.alignments import Alignment
+    from verax.studies.differences import Differences
+    from verax.studies.runs import Run
+
+_CASES = 6
+_THUMBNAILS = 6
+
+
+def _frame(title: str, verdict: str, *parts: str) -> str:
+    head = Markup('<div style="max-width:60em"><p style="margin:0.3em 0"><strong>{}</strong>{}</p>')
+    words = Markup("<br>{}").format(verdict) if verdict else ""
+    return str(head.format(title, words) + Markup("").join(parts) + Markup("</div>"))
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
+    cells = Markup("").join(Markup('<th style="text-align:left">{}</th>').format(word) for word in head)
+    lines = [
+        Markup("").join(Markup('<td style="text-align:left">{}</td>').format(cell) for cell in row)
+        for row in rows
+    ]
+    body = Markup("").join(Markup("<tr>{}</tr>").format(line) for line in lines)
+    return Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>").format(cells, body)
+
+
+def _picture(figure: Figure, alt: str) -> Markup:
+    wide = round(figure.get_figwidth() * 96)
+    # a white ground, since notebooks may be dark and a picture cannot know
+    return Markup(
+        '<img src="{}" alt="{}" style="width:{}px;max-width:100%;height:auto;background:#fffffe">'
+    ).format(leaflets.uri(svg(figure)), alt, wide)
+
+
+def _folded(title: str, content: Markup) -> Markup:
+    return Markup("<details><summary>{}</summary>{}</details>").format(title, content)
+
+
+def run(found: Run) -> str:
+    """The leaderboard of a run as a picture and a table, and what went wrong."""
+    manifest, study = found.manifest, found.manifest["study"]
+    passed = sum(bool(entry["passed"]) for entry in manifest["certificates"])
+    words = f"{len(study['tasks'])} tasks, {passed} of {len(manifest['certificates'])} networks certified"
+    words += f", {len(found.failures)} failures" if found.failures else ""
+    parts: list[Markup] = []
+    try:
+        protocol = found.main
+        board = found.leaderboard(protocol)
+    except (VeraxError, StopIteration) as error:
+        return _frame(f"Run of {study['name']}", words, Markup("<p>{}</p>").format(str(error)))
+    shown = board[board["value"].notna()]
+    label = figures.LABELS.get(protocol, protocol)
+    parts.append(_picture(figures.leaderboard(shown, label), "Leaderboard; the table below has the numbers."))
+    rows = [
+        (
+            "" if row["rank"] is None or row["rank"] != row["rank"] else int(row["rank"]),
+            row["method"],
+            number(row["value"], row["low"], row["high"]),
+            number(row["skill"], row["skill_low"], row["skill_high"], 2),
+            number(row["worst"], float("nan"), float("nan")),
+        )
+        for row in board.astype({"rank": "float64"}).to_dict("records")
+    ]
+    parts.append(_folded("Numbers", _table(("rank", "method", label, "skill", "worst bucket"), rows)))
+    parts += [Markup("<p>{}: {}</p>").format(f["unit"], f["reason"]) for f in found.failures[:5]]
+    words += f"; {tiers.words(int(board['tier'].iloc[0]))}"
+    parts.append(Markup("<p><code>{}</code></p>").format(str(found.folder / "report.html")))
+    return _frame(f"Run of {study['name']}", words, *parts)
+
+
+def _dots(axes: Any, rows: pd.DataFrame, names: Sequence[str], value: str, limit: float) -> None:
+    """Shares with their intervals, and what must be reached."""
+    axes.set_yticks(range(len(rows)), [short(name, 34) for name in names], fontsize=8)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color=RULE, linewidth=0.8)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    for place, row in enumerate(rows.to_dict("records")):
+        good = row[value] >= limit
+        colour = METHOD if good else AVOID
+        axes.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=1.8)
+        axes.plot([row[value]], [place], marker="o" if good else "X", color=colour, markersize=5.5)
+    axes.axvline(limit, color=INK, linestyle="--", linewidth=1)
+
+
+def certificate(found: Certificate) -> str:
+    """The verdict, accuracy and interventions of a certificate."""
+    limits = found.thresholds
+    accuracy, edits = found.accuracy, found.interventions
+    worst = edits.sort_values("follow", kind="stable").head(12)
+    with style():
+        drawn = Figure(figsize=(8.2, 0.24 * max(len(accuracy), len(worst)) + 0.9), layout="constrained")
+        left, right = drawn.subplots(1, 2)
+        _dots(left, accuracy, [str(scene) for scene in accuracy["scene"]], "accuracy", limits.accuracy)
+        left.set_title("accuracy in each bucket", fontsize=9, loc="left")
+        names = [f"{row['scene']}: {row['edit']} {row['object']}" for row in worst.to_dict("records")]
+        _dots(right, worst, names, "follow", limits.follow)
+        right.set_title("interventions that are followed least", fontsize=9, loc="left")
+    tables = [
+        _table(
+            ("bucket", "scene", "label", "n", "accuracy"),
+            [
+                (r["group"], r["scene"], r["label"], r["n"], number(r["accuracy"], r["low"], r["high"]))
+                for r in accuracy.to_dict("records")
+            ],
+        ),
+        _table(
+            ("bucket", "scene", "object", "edit", "n", "follow"),
+            [
+                (
+                    r["group"],
+                    r["scene"],
+                    r["object"],
+                    r["edit"],
+                    r["n"],
+                    number(r["follow"], r["low"], r["high"]),
+                )
+                for r in edits.to_dict("records")
+            ],
+        ),
+    ]
+    return _frame(
+        f"Certificate: {found.task}",
+        str(found),
+        _picture(drawn, "Accuracy and interventions; the tables below have the numbers."),
+        _folded("Accuracy in each bucket", tables[0]),
+        _folded("Interventions", tables[1]),
+    )
+
+
+def fit(found: Fit) -> str:
+    """The verdict and measures of the certificate of a regression network."""
+    rows = found.measures.to_dict("records")
+    with style():
+        drawn = Figure(figsize=(5.2, 0.3 * len(rows) + 0.6), layout="constrained")
+        axes = drawn.add_subplot()
+        reached = found.measures.assign(share=found.measures["value"])
+        _dots(axes, reached, [str(row["measure"]) for row in rows], "share", float("nan"))
+        for place, row in enumerate(rows):
+            axes.plot([row["limit"]], [place], marker="|", markersize=14, color=INK)
+    table = _table(
+        ("measure", "value", "needs"),
+        [(row["measure"], number(row["value"], row["low"], row["high"]), row["limit"]) for row in rows],
+    )
+    return _frame(
+        f"Certificate: {found.task}",
+        str(found),
+        _picture(drawn, "Measures and limits."),
+        _folded("Numbers", table),
+    )
+
+
+def cases(found: Cases) -> str:
+    """The first cases of each bucket with their truth."""
+    if not len(found):
+        return _frame(repr(found), "")
+    _, first = np.unique(found.group.cpu().numpy(), return_index=True)
+    chosen = found[torch.as_tensor(np.sort(first)[:_CASES].copy())]
+    return _frame(repr(found), repr(found.truth), Markup(show(None, chosen)._repr_html_()))
+
+
+def differences(found: Differences) -> str:
+    """Every difference with its interval and test."""
+    parts: list[Markup] = []
+    base = str(found.runs[0]["label"])
+    for name, table in found.table.groupby("run", sort=False):
+        drawn = compared.figure(table, base, str(name), found.higher_is_better)
+        parts.append(_picture(drawn, f"{name} against {base}; the table below has the numbers."))
+        rows = [
+            (
+                row["method"],
+                f"{row['first']:.3f}",
+                f"{row['second']:.3f}",
+                number(row["difference"], row["low"], row["high"]),
+                compared.p_words(row["holm"]),
+                compared.verdict(row),
+                f"{row['wins']} : {row['losses']}",
+            )
+            for row in table.to_dict("records")
+        ]
+        head = ("method", base, str(name), "difference", "p (Holm)", "verdict", "won : lost")
+        parts.append(_table(head, rows))
+    parts.append(
+        Markup("<ul>{}</ul>").format(Markup("").join(Markup("<li>{}</li>").format(n) for n in found.notes))
+    )
+    return _frame(f"{found.metric} of {len(found.runs)} runs", found.sentence(), *parts)
+
+
+def alignment(found: Alignment) -> str:
+    """Scores beside chance, and pictures of what was marked and shown."""
+    facts = found.facts
+    rows = [
+        (
+            row["metric"],
+            number(row["value"], row["low"], row["high"]),
+            number(row["random"], float("nan"), float("nan")),
+            number(row["centre"], float("nan"), float("nan")),
+        )
+        for row in found.table().to_dict("records")
+    ]
+    parts = [_table(("score", "mean", "random", "middle"), rows)]
+    thumbnails = []
+    for entry in list(found.pictures)[:_THUMBNAILS]:
+        row = found.scores.loc[entry["row"]]
+        words = ", ".join(f"{name} {row[name]:.2f}" for name in found.metrics[:1])
+        thumbnails.append(
+            Markup(
+                '<figure style="display:inline-block;margin:0.2em;width:150px;vertical-align:top">'
+                '<img src="{}" alt="{}" style="width:150px">'
+                '<figcaption style="font-size:0.8em">{}<br>{}</figcaption>'
+                "</figure>"
+            ).format(leaflets.uri(_marked(entry), "png"), str(row["id"]), short(str(row["id"]), 24), words)
+        )
+    if thumbnails:
+        parts += [Markup("<div>{}</div>").format(Markup("").join(thumbnails))]
+        parts += [Markup("<p>Blue line: marked by people. Orange dashes: shown by the map.</p>")]
+    return _frame(
+        f"{facts.get('model')} on {facts.get('data')}: {len(found)} images", aligned.verdict(found), *parts
+    )
+
+
+def _marked(entry: Any) -> bytes:
+    """A thumbnail with the outlines of what was marked and of what is shown."""
+    image = Image.open(io.BytesIO(base64.b64decode(entry["image"]))).convert("RGB")
+    image = image.resize((300, round(300 * image.height / image.width)), Image.Resampling.NEAREST)
+    pixels = np.array(image)
+    down, across = np.indices(pixels.shape[:2])
+    dashes = (down + across) // 5 % 3 < 2
+    high, wide = entry["size"]
+    for code, colour, where in (
+        (entry["shown"], reports.AVOID, dashes),
+        (entry["marked"], FOCUS, dashes | True),
+    ):
+        bits = np.unpackbits(np.frombuffer(base64.b64decode(code), np.uint8))[: high * wide]
+        mask = Image.fromarray(bits.reshape(high, wide) * 255).resize(image.size, Image.Resampling.NEAREST)
+        pixels[gallery.outline(np.asarray(mask) > 0, 5) & where] = tuple(bytes.fromhex(colour[1:]))
+    return gallery.png(pixels)

@@ -1,0 +1,281 @@
+"""`verax.show`: inputs, truth outlines and signed maps side by side, in the colours of the gallery."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from markupsafe import Markup
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from verax.cases import Cases
+from verax.errors import InvalidInput, InvalidParameter, VeraxError
+from verax.files import make_folder, write_atomically
+from verax.metrics.scoring import score
+from verax.reports import atlas, gallery, leaflets, png, short, style, svg
+from verax.studies.leaderboards import HEADLINES
+from verax.tasks import task as find_task
+
+MOST = 8
+"""Cases that are shown unless more are asked for."""
+
+_SIDE = 320  # pixels of a picture's longer side
+_CELL = 1.35  # inches
+_ACROSS = 6  # inputs side by side, where there is no map
+_SHORT = 21  # letters of a name that stand level above a picture
+_KINDS = (".png", ".svg", ".html")
+OUTLINES = "Blue line: what the reasoning uses (focus). Dashed orange line: objects that it ignores (avoid)."
+COLOURS = (
+    "Green is positive (it speaks for the output), purple negative, each map relative to its strongest "
+    "value; colours follow the square root, so that weak values can be seen."
+)
+Maps = Tensor | NDArray[Any] | Mapping[str, Tensor | NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One picture ``(H, W, 3)`` with its name and what stands under it."""
+
+    name: str
+    caption: str
+    pixels: gallery.Pixels
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What `show` drew; notebooks show it, and `save` keeps it.
+
+    Attributes:
+        rows: a title and tiles for each case, all rows with the same names.
+        legend: what lines and colours mean.
+    """
+
+    rows: tuple[tuple[str, tuple[Tile, ...]], ...]
+    legend: str
+
+    @cached_property
+    def figure(self) -> Figure:
+        """The picture as a matplotlib figure."""
+        tiles = self.rows[0][1]
+        tall, wide = tiles[0].pixels.shape[:2]
+        width, gap, caption, left, top = _CELL, 0.12, 0.22, 0.45, 0.35
+        height = width * tall / wide
+        slanted = any(len(tile.name) > _SHORT for tile in tiles)
+        top += 0.55 if slanted else 0.0
+        size = (
+            left + len(tiles) * (width + gap) + (0.6 if slanted else 0.0),
+            top + len(self.rows) * (height + caption),
+        )
+        with style():
+            drawn = Figure(figsize=size)
+            axes = drawn.add_axes((0, 0, 1, 1))
+            axes.set_axis_off()
+            for down, (title, line) in enumerate(self.rows):
+                upper = top + down * (height + caption)
+                words = short(title, max(8, round(height * 14)))
+                axes.text(
+                    0.25, upper + height / 2, words, rotation=90, ha="center", va="center", fontsize=7.5
+                )
+                for column, tile in enumerate(line):
+                    start = left + column * (width + gap)
+                    extent = (start, start + width, upper + height, upper)
+                    axes.imshow(tile.pixels, extent=extent, interpolation="nearest")
+                    middle = start + width / 2
+                    axes.text(
+                        middle, upper + height + 0.1, tile.caption, ha="center", va="center", fontsize=8
+                    )
+                    if down == 0 and slanted:
+                        axes.text(
+                            start + 0.1, upper - 0.07, short(tile.name), rotation=30, fontsize=8, va="bottom"
+                        )
+                    elif down == 0:
+                        axes.text(middle, upper - 0.1, tile.name, ha="center", va="bottom", fontsize=8)
+            axes.set(xlim=(0, size[0]), ylim=(size[1], 0), aspect="auto")
+        return drawn
+
+    def save(self, path: str | Path) -> Path:
+        """Write a .png, .svg or .html file; gives its path."""
+        where = Path(path).expanduser()
+        if where.suffix.lower() not in _KINDS:
+            raise InvalidParameter(
+                f"A picture is saved as one of {', '.join(_KINDS)}, not as {where.name!r}."
+            )
+        make_folder(where.absolute().parent)
+        match where.suffix.lower():
+            case ".png":
+                content = png(self.figure)
+            case ".svg":
+                content = svg(self.figure)
+            case _:
+                content = f"<!doctype html><meta charset=utf-8>{self._repr_html_()}".encode()
+        write_atomically(where, content)
+        return where
+
+    def _repr_html_(self) -> str:
+        wide = round(self.figure.get_figwidth() * 96)
+        names = ", ".join(tile.name or tile.caption for tile in self.rows[0][1])
+        return str(
+            Markup(
+                '<figure style="margin:0">'
+                '<img src="{}" alt="{}" style="width:{}px;max-width:100%;height:auto">'
+                '<figcaption style="font-size:0.85em;max-width:82ch">{}</figcaption></figure>'
+            ).format(
+                leaflets.uri(png(self.figure, 120), "png"),
+                f"Pictures of cases: {names}",
+                wide,
+                self.legend,
+            )
+        )
+
+    def __repr__(self) -> str:
+        return f"Picture({len(self.rows)} cases, {len(self.rows[0][1])} pictures of each)"
+
+
+def show(
+    maps: Maps | None,
+    cases: Cases,
+    *,
+    titles: Sequence[str] | None = None,
+    scores: bool = True,
+    most: int = MOST,
+) -> Picture:
+    """Draw inputs, truth outlines and maps side by side.
+
+    Args:
+        maps: what `explain` gave: attributions with the shape of ``cases.inputs`` or ``(N, H, W)``; several
+            of them by their names, ``{"gradient": maps, ...}``; or None for the cases alone.
+        cases: the cases that were explained.
+        titles: a word for each case (default: the scene of its bucket).
+        scores: say the focus-share (of vectors the correlation with the truth) under each map.
+        most: how many cases are shown: the first ones.
+
+    Returns:
+        A picture that notebooks show and `.save(path)` keeps.
+    """
+    named = {} if maps is None else dict(maps) if isinstance(maps, Mapping) else {"map": maps}
+    if len(cases) == 0:
+        raise InvalidInput("There are no cases to show.")
+    if most < 1:
+        raise InvalidParameter(f"At least one case is shown, not {most!r}.")
+    if titles is not None and len(titles) != len(cases):
+        raise InvalidInput(f"There are {len(titles)} titles for {len(cases)} cases.")
+    checked = {str(name): _checked(name, values, cases) for name, values in named.items()}
+    some = cases[: min(most, len(cases))].to("cpu")
+    checked = {name: values[: len(some)] for name, values in checked.items()}
+    labels = [str(title) for title in titles][: len(some)] if titles is not None else _scenes(some)
+    under = {name: _scores(values, some) if scores else [""] * len(some) for name, values in checked.items()}
+    draw = _pictures if some.inputs.ndim == 4 else _vectors
+    lines = list(draw(some, checked, under))
+    if len(lines[0]) == 1:  # inputs alone stand side by side
+        alone = [replace(line[0], name="", caption=label) for line, label in zip(lines, labels, strict=True)]
+        parts = [alone[first : first + _ACROSS] for first in range(0, len(alone), _ACROSS)]
+        return Picture(tuple(("", tuple(part)) for part in parts), OUTLINES)
+    words = [OUTLINES] if some.inputs.ndim == 4 else []
+    words += [COLOURS]
+    if checked and scores:
+        words.append(f"Under each map: its {_headline(some)[1]}.")
+    return Picture(tuple(zip(labels, lines, strict=True)), " ".join(words))
+
+
+def _headline(cases: Cases) -> tuple[str, str]:
+    """The protocol and the score that stand for it."""
+    protocol = "exact" if cases.inputs.ndim == 2 else "sound"
+    return protocol, HEADLINES[protocol]
+
+
+def _scenes(cases: Cases) -> list[str]:
+    """What is in each case, where its task can say it, or its bucket."""
+    try:
+        describe = getattr(find_task(cases.task), "describe", None)
+    except VeraxError:
+        describe = None
+    groups = cases.group.tolist()
+    if len(set(groups)) == 1:
+        return [f"case {number}" for number in range(1, len(groups) + 1)]
+    if describe is None:
+        return [f"bucket {group}" for group in groups]
+    return [str(describe(group)) for group in groups]
+
+
+def _checked(name: object, values: Any, cases: Cases) -> Tensor:
+    """One number for each place: ``(N, H, W)`` or ``(N, D)``."""
+    found = (
+        torch.as_tensor(np.asarray(values) if not isinstance(values, Tensor) else values.detach())
+        .cpu()
+        .double()
+    )
+    shape = tuple(cases.inputs.shape)
+    if tuple(found.shape) == shape:
+        return found.sum(1) if found.ndim == 4 else found
+    if len(shape) == 4 and tuple(found.shape) == (shape[0], *shape[2:]):
+        return found
+    raise InvalidInput(
+        f"Maps {str(name)!r} of shape {tuple(found.shape)} do not fit inputs of shape {shape}."
+    )
+
+
+def _scores(values: Tensor, cases: Cases) -> list[str]:
+    """The headline score of each map; empty where it has none."""
+    protocol, metric = _headline(cases)
+    column = score(values, cases, protocol)[metric]
+    return ["no focus" if value != value else f"{value:.2f}" for value in column.tolist()]
+
+
+def _scaled(values: Tensor) -> NDArray[np.float64]:
+    """Values relative to their largest magnitude."""
+    finite = np.nan_to_num(values.numpy(), nan=0.0, posinf=0.0, neginf=0.0)
+    peak = np.abs(finite).max(initial=0.0)
+    scaled: NDArray[np.float64] = finite / peak if peak else finite
+    return scaled
+
+
+def _pictures(
+    cases: Cases, maps: Mapping[str, Tensor], scores: Mapping[str, list[str]]
+) -> Iterator[tuple[Tile, ...]]:
+    inputs = (cases.inputs.clamp(0, 1) * 255).round().to(torch.uint8).numpy()
+    focus, avoid = cases.truth.focus.numpy(), cases.truth.avoid.numpy()
+    for place in range(len(cases)):
+        truth = Image.fromarray(gallery.with_truth(inputs[place], focus[place], avoid[place]))
+        truth.thumbnail((_SIDE, _SIDE), Image.Resampling.LANCZOS)
+        tiles = [
+            Tile(name, scores[name][place], gallery.palette()[gallery.levels(_scaled(values[place]))])
+            for name, values in maps.items()
+        ]
+        yield Tile("input and truth", "", np.asarray(truth)), *tiles
+
+
+def _vectors(
+    cases: Cases, maps: Mapping[str, Tensor], scores: Mapping[str, list[str]]
+) -> Iterator[tuple[Tile, ...]]:
+    """Vectors on their grid, where the task has one; otherwise as fields, row by row."""
+    cells, shape = _places(cases)
+    blank = [""] * len(cases)
+    shown = [("input", cases.inputs, blank)]
+    if cases.truth.values is not None:
+        shown.append(("truth", cases.truth.values, blank))
+    shown += [(name, values, scores[name]) for name, values in maps.items()]
+    for place in range(len(cases)):
+        yield tuple(
+            Tile(name, captions[place], atlas.raster(values[place].numpy(), cells, shape))
+            for name, values, captions in shown
+        )
+
+
+def _places(cases: Cases) -> tuple[NDArray[Any], tuple[int, int]]:
+    try:
+        grid = getattr(find_task(cases.task), "grid", None)
+    except VeraxError:
+        grid = None
+    count = cases.inputs.shape[1]
+    if grid is not None and len(grid) == count:
+        return grid.cells.numpy(), grid.shape
+    side = int(np.ceil(np.sqrt(count)))
+    return np.stack(np.divmod(np.arange(count), side), 1), (-(-count // side), side)

@@ -1,0 +1,98 @@
+"""Versions: whether the scores of several runs are about the same things.
+
+Scores may stand beside each other where the tasks are the same (their fingerprints, which name all that cases
+depend on) and the pictures are (the study's seed). Weights and code may differ, which is then said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from verax.errors import InvalidInput, MissingFile, UnknownName, suggestion
+from verax.studies.runs import Run
+
+_STUDY = ("name", "seed", "samples", "protocols")
+_PARTS = {"networks": list, "certificates": list, "failures": list, "versions": Mapping, "code": str}
+_KNOWN = ("reasoning", "renderer", "background", "field", "elements", "groups")
+
+
+def opened(run: Run | str | Path) -> Run:
+    """A run, given as such or by its folder; what another command left behind is refused."""
+    found = run if isinstance(run, Run) else Run(run)
+    manifest = found.manifest
+    if not isinstance(manifest.get("study"), Mapping) or not isinstance(manifest.get("tasks"), list):
+        raise MissingFile(f"{str(found.folder)!r} is not the run of a study.")
+    lacking = [name for name in _STUDY if name not in manifest["study"]]
+    lacking += [name for name, kind in _PARTS.items() if not isinstance(manifest.get(name), kind)]
+    if lacking:
+        raise MissingFile(
+            f"The run {str(found.folder)!r} is damaged or of another version: {lacking[0]!r} is missing."
+        )
+    return found
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """Short names of runs: of their folders, with as many parents as tell them apart."""
+    paths = [run.folder.resolve().parts for run in runs]
+    for depth in range(1, max(map(len, paths)) + 1):
+        names = ["/".join(parts[-depth:]) for parts in paths]
+        if len(set(names)) == len(names):
+            return names
+    raise InvalidInput("The same run was given twice.")
+
+
+def same_task(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether two entries of manifests are the same version of a task.
+
+    Entries of runs that were made before there were fingerprints are compared by what they say.
+    """
+    if "fingerprint" in first and "fingerprint" in second:
+        return bool(first["fingerprint"] == second["fingerprint"])
+    return all(first.get(name) == second.get(name) for name in _KNOWN)
+
+
+def other_tasks(first: Run, second: Run) -> list[str]:
+    """The tasks that both runs have, in different versions."""
+    known = {task["name"]: task for task in first.manifest["tasks"]}
+    return [
+        task["name"]
+        for task in second.manifest["tasks"]
+        if task["name"] in known and not same_task(known[task["name"]], task)
+    ]
+
+
+def other_weights(first: Run, second: Run) -> list[str]:
+    """The networks of the same name, task and seed that have other weights in the second run."""
+
+    def hashes(run: Run) -> dict[tuple[str, str, int], str]:
+        return {(n["task"], n["network"], n["seed"]): n["sha256"] for n in run.manifest["networks"]}
+
+    known, others = hashes(first), hashes(second)
+    changed = [key for key in known if key in others and others[key] != known[key]]
+    return list(dict.fromkeys(network for _, network, _ in changed))
+
+
+def of_tasks(scores: pd.DataFrame, tasks: Collection[str] | None) -> pd.DataFrame:
+    """The scores on some tasks, or on all."""
+    if tasks is None:
+        return scores
+    known = sorted(map(str, scores["task"].unique()))
+    for task in tasks:
+        if task not in known:
+            raise UnknownName(f"The runs have no task {task!r}{suggestion(task, known)}")
+    return scores[scores["task"].isin(list(tasks))]
+
+
+def pictures(run: Run) -> int:
+    """The seed that the pictures were drawn with."""
+    return int(run.manifest["study"]["seed"])
+
+
+def code(run: Run) -> str:
+    """The version of the code, short enough for a table."""
+    manifest = run.manifest
+    return f"{manifest['versions']['verax']} ({str(manifest['code'])[:8]})"

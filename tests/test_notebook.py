@@ -1,0 +1,159 @@
+"""What notebooks show: pictures and tables, escaped, and `verax.show`."""
+
+import base64
+import io
+import re
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import verax
+from made_up_runs import scores, write
+from verax.errors import InvalidInput, InvalidParameter
+from verax.reports import AVOID, FOCUS, gallery, notebook
+from verax.reports.showing import show
+
+EVIL = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def cases():
+    return verax.task("textbox/complex-cr1").cases(n=1, seed=0)
+
+
+def _pictures(html):
+    """The pictures of a fragment, opened."""
+    found = re.findall(r'src="data:image/(\w+)(?:\+xml)?;base64,([^"]+)"', html)
+    return [(kind, base64.b64decode(data)) for kind, data in found]
+
+
+def test_show_draws_input_truth_and_maps_on_the_colours_of_the_gallery(cases, tmp_path):
+    some = cases[torch.tensor([5, 7])]
+    maps = {"truth": some.truth.ideal.float(), "against": -some.truth.ideal.float() * 7}
+    picture = show(maps, some)
+    assert len(picture.rows) == 2
+    for place, (title, tiles) in enumerate(picture.rows):
+        assert [tile.name for tile in tiles] == ["input and truth", "truth", "against"]
+        assert title == verax.task("textbox/complex-cr1").describe(int(some.group[place]))
+        colours = gallery.palette()
+        focus = some.truth.focus[place].numpy()
+        assert (tiles[1].pixels[focus] == colours[-1]).all()  # the strongest is the end of the scale
+        assert (tiles[2].pixels[focus] == colours[0]).all()
+        assert (tiles[1].pixels[~focus] == colours[len(colours) // 2]).all()
+        assert tiles[1].caption == "1.00"
+        seen = {tuple(c) for c in tiles[0].pixels.reshape(-1, 3).tolist()}
+        assert tuple(bytes.fromhex(FOCUS[1:])) in seen
+        assert (tuple(bytes.fromhex(AVOID[1:])) in seen) == bool(some.truth.avoid[place].any())
+    for name in ("p.png", "p.svg", "p.html"):
+        assert picture.save(tmp_path / name).stat().st_size > 1000
+    assert Image.open(tmp_path / "p.png").size[0] > 300
+    (kind, data) = _pictures(picture._repr_html_())[0]
+    assert kind == "png"
+    assert np.asarray(Image.open(io.BytesIO(data))).std() > 0
+    assert "focus-share" in picture.legend
+
+
+def test_show_takes_what_explain_gives(cases):
+    some = cases[:3]
+    one = show(torch.randn(*some.inputs.shape), some, titles=["a", "b", EVIL], scores=False)
+    assert [title for title, _ in one.rows] == ["a", "b", EVIL]
+    assert EVIL not in one._repr_html_()
+    assert EVIL not in show({EVIL: torch.zeros(3, *some.inputs.shape[2:])}, some)._repr_html_()
+    assert len(show(np.zeros(some.inputs.shape), some, most=2).rows) == 2
+    assert show(None, cases, most=7).rows[1][1][0].caption  # seven inputs need two lines
+
+
+def test_show_says_what_does_not_fit(cases, tmp_path):
+    with pytest.raises(InvalidInput, match="do not fit"):
+        show(torch.zeros(2, 5, 5), cases)
+    with pytest.raises(InvalidInput, match="2 titles for"):
+        show(None, cases, titles=["a", "b"])
+    with pytest.raises(InvalidInput, match="no cases"):
+        show(None, cases[:0])
+    with pytest.raises(InvalidParameter, match="At least one"):
+        show(None, cases, most=0)
+    with pytest.raises(InvalidParameter, match=r"\.png"):
+        show(None, cases[:1]).save(tmp_path / "p.gif")
+
+
+def test_vectors_are_shown_on_their_grid():
+    task = verax.task("climate/analytic")
+    some = task.cases(n=2)
+    picture = verax.show({"twice": some.truth.values * 2}, some)
+    tiles = picture.rows[0][1]
+    assert [tile.name for tile in tiles] == ["input", "truth", "twice"]
+    assert tiles[1].pixels.shape == (*task.grid.shape, 3)
+    assert (tiles[1].pixels == tiles[2].pixels).all()  # each relative to its strongest value
+    assert tiles[2].caption == "1.00"
+
+
+def test_cases_and_runs_have_pictures(cases, tmp_path):
+    html = cases._repr_html_()
+    assert [kind for kind, _ in _pictures(html)] == ["png"]
+    assert "textbox/complex-cr1" in html
+    run = verax.Run(write(tmp_path / "a & b", scores(methods=("gradient", EVIL, "oracle")), study=EVIL))
+    html = run._repr_html_()
+    assert [kind for kind, _ in _pictures(html)] == ["svg"]
+    assert EVIL not in html
+    assert "&lt;script&gt;" in html
+    assert "a &amp; b" in html
+
+
+def test_certificates_have_pictures():
+    from verax.networks import library
+
+    task = verax.task("textbox/simple-fr")
+    certificate = verax.certify(library.network(task, "cnn3", 0), task, n=3)
+    html = certificate._repr_html_()
+    assert [kind for kind, _ in _pictures(html)] == ["svg"]
+    assert "the network passes" in html
+    assert html.count("<tr>") == len(certificate.accuracy) + len(certificate.interventions) + 2
+
+
+def test_fits_have_pictures():
+    import pandas as pd
+
+    from verax.networks.fits import Fit, Limits
+
+    numbers = {"value": [0.9, 0.5], "low": [0.8, 0.4], "high": [1.0, 0.6], "limit": [0.8, 0.6]}
+    measures = pd.DataFrame({"measure": ["r2", EVIL], **numbers})
+    html = Fit("task", measures, pd.DataFrame(), (0.1, 0.1), 5, Limits(), 0)._repr_html_()
+    assert EVIL not in html
+    assert [kind for kind, _ in _pictures(html)] == ["svg"]
+    assert "FAILS" in html
+
+
+def test_alignments_show_what_was_marked_and_shown():
+    import pandas as pd
+
+    from verax.metrics.alignment import SCORES
+    from verax.studies.alignments import Alignment
+    from verax.studies.thumbnails import thumbnails
+
+    marked, shown = torch.zeros(2, 40, 40, dtype=torch.bool), torch.zeros(2, 40, 40, dtype=torch.bool)
+    marked[:, 5:20, 5:20], shown[:, 15:30, 15:30] = True, True
+    columns = {f"{name}{end}": [0.2, 0.4] for name in SCORES[:2] for end in ("", "/random", "/centre")}
+    table = pd.DataFrame({"id": [EVIL, "b"], "label": [0, 1], "right": [True, False], "area": [0.1, 0.1],
+                          "empty": [False, False], "flat": [False, False], **columns})  # fmt: skip
+    pictures = thumbnails([0, 1], torch.rand(2, 3, 40, 40), marked, shown)
+    html = Alignment(table, {"model": EVIL, "data": "d", "method": "grad-cam"}, pictures)._repr_html_()
+    assert EVIL not in html
+    found = _pictures(html)
+    assert len(found) == 2
+    pixels = np.asarray(Image.open(io.BytesIO(found[0][1])))
+    for colour in (FOCUS, AVOID):
+        assert (pixels == tuple(bytes.fromhex(colour[1:]))).all(-1).any()
+
+
+def test_differences_have_pictures(tmp_path):
+    one = write(tmp_path / "one", scores())
+    html = verax.compare(one, write(tmp_path / "two", scores(noise=1)))._repr_html_()
+    assert [kind for kind, _ in _pictures(html)] == ["svg"]
+    assert "won : lost" in html
+
+
+def test_a_run_that_cannot_be_ranked_says_why(tmp_path):
+    run = verax.Run(write(tmp_path / "one", scores(methods=("gradient",), metric="avoid-share")))
+    assert "focus-share" in notebook.run(run)

@@ -1,0 +1,128 @@
+"""One leaderboard over many runs: what is put together, what is left out, and the page."""
+
+import json
+import re
+
+import pandas as pd
+import pytest
+
+from made_up_runs import scores, write
+from verax.errors import InvalidInput, UnknownName
+from verax.studies.standings import standings
+
+
+def test_methods_of_several_runs_stand_in_one_table(tmp_path):
+    one = write(tmp_path / "one", scores(methods=("gradient", "random", "oracle")))
+    two = write(tmp_path / "two", scores(methods=("lrp-a", "mine", "oracle")), created="2026-02-01")
+    found = standings([one, two])
+    (board,) = found.boards
+    assert (board.network, board.tier) == ("cnn4", 2)
+    assert board.tasks == ("textbox/simple-fr", "textbox/simple-nr")
+    overall = board.overall.set_index("method")
+    both = pd.concat([pd.read_parquet(run / "scores.parquet") for run in (one, two)]).drop_duplicates()
+    means = both.groupby(["method", "task", "group"])["value"].mean().groupby("method").mean()
+    for method, row in overall.iterrows():
+        assert row["value"] == pytest.approx(means[method])
+        assert row["low"] <= row["value"] <= row["high"]
+    ranked = means.drop(["random", "oracle"]).rank(ascending=False).astype(int).to_dict()
+    assert overall["rank"].dropna().astype(int).to_dict() == ranked
+    assert overall["runs"]["gradient"] == "one"
+    assert overall["runs"]["oracle"] == "two"  # the newer one of equals
+    task = board.table[board.table["task"] == "textbox/simple-fr"].set_index("method")
+    values = both[both["task"] == "textbox/simple-fr"].groupby(["method", "group"])["value"].mean()
+    assert task["value"]["lrp-a"] == pytest.approx(values["lrp-a"].mean())
+    assert not found.left_out
+
+
+def test_the_newer_run_counts_where_two_have_the_same_score(tmp_path):
+    old = write(tmp_path / "old", scores(), created="2026-01-01")
+    new = write(tmp_path / "new", scores(shift={"gradient": 0.2}), created="2026-03-01", code="b" * 64)
+    for order in ([old, new], [new, old]):
+        found = standings(order)
+        fresh = pd.read_parquet(new / "scores.parquet").query("method == 'gradient'")
+        expected = fresh.groupby(["task", "group"])["value"].mean().mean()
+        assert found.boards[0].overall.set_index("method")["value"]["gradient"] == pytest.approx(expected)
+        assert "different code" in found.notes[0]
+
+
+def test_what_cannot_stand_beside_the_others_is_left_out_and_named(tmp_path):
+    new = write(tmp_path / "new", scores(), created="2026-03-01")
+    task = write(tmp_path / "task", scores(), fingerprints={"textbox/simple-fr": "another"})
+    pictures = write(tmp_path / "pictures", scores(), seed=5)
+    weights = write(tmp_path / "weights", scores(), sha={"cnn4": "0" * 64})
+    other = write(tmp_path / "other", scores(protocol="published", metric="pafl"))
+    found = standings([task, new, pictures, weights, other, tmp_path / "nothing"], protocol="sound")
+    assert [run["label"] for run in found.runs] == ["new"]
+    assert "textbox/simple-fr is not that of new" in found.left_out["task"]
+    assert "seed is 5, not 0" in found.left_out["pictures"]
+    assert "weights of cnn4" in found.left_out["weights"]
+    assert "no scores under the protocol 'sound'" in found.left_out["other"]
+    assert "not a run" in found.left_out[str(tmp_path / "nothing")]
+    with pytest.raises(InvalidInput, match="None of these runs"):
+        standings([tmp_path / "nothing"])
+    with pytest.raises(UnknownName, match="protocol"):
+        standings([new], protocol="faithfulness")
+
+
+def test_damaged_runs_are_left_out_and_named(tmp_path):
+    good = write(tmp_path / "good", scores())
+    table, manifest = write(tmp_path / "table", scores()), write(tmp_path / "manifest", scores())
+    (table / "scores.parquet").write_bytes(b"nothing")
+    values = json.loads((manifest / "manifest.json").read_text())
+    del values["versions"]
+    (manifest / "manifest.json").write_text(json.dumps(values))
+    found = standings([good, table, manifest])
+    assert [run["label"] for run in found.runs] == ["good"]
+    assert "cannot be read" in found.left_out["table"]
+    assert "'versions' is missing" in found.left_out[str(manifest)]
+
+
+def test_networks_and_tiers_are_never_mixed(tmp_path):
+    one = write(tmp_path / "one", scores(networks=("cnn4",)))
+    two = write(tmp_path / "two", scores(networks=("wired", "vgg16")), passed=False)
+    boards = standings([one, two]).boards
+    assert [(board.network, board.tier) for board in boards] == [("wired", 1), ("cnn4", 2), ("vgg16", 0)]
+
+
+def test_methods_that_lack_a_task_have_no_rank_over_all(tmp_path):
+    one = write(tmp_path / "one", scores())
+    two = write(tmp_path / "two", scores(methods=("mine",), tasks=("textbox/simple-fr",)))
+    board = standings([one, two]).boards[0]
+    mine = board.table[board.table["method"] == "mine"].set_index("task")
+    assert pd.isna(mine["rank"][""])
+    assert pd.isna(mine["value"][""])
+    assert mine["rank"]["textbox/simple-fr"] == 4
+    assert pd.isna(mine["value"]["textbox/simple-nr"])
+    assert "without a rank over all: mine." in standings([one, two]).notes[0]
+    chosen = standings([one, two], tasks=["textbox/simple-fr"]).boards[0]
+    assert chosen.tasks == ("textbox/simple-fr",)
+    assert chosen.overall.set_index("method")["rank"]["mine"] == 4
+    with pytest.raises(UnknownName, match="did you mean 'textbox/simple-fr'"):
+        standings([one], tasks=["textbox/simple-f"])
+
+
+def test_less_is_better_turns_ranks_around(tmp_path):
+    run = write(tmp_path / "one", scores(metric="avoid-share"))
+    overall = standings([run], metric="avoid-share").boards[0].overall
+    assert overall.dropna(subset="rank")["value"].is_monotonic_increasing
+    assert overall.dropna(subset="rank")["rank"].tolist() == [1, 2, 3]
+
+
+def test_the_page_is_inert_and_the_record_is_json(tmp_path):
+    evil = "</script><img src=x onerror=alert(1)>\"'"
+    run = write(tmp_path / "a & <b>", scores(methods=("gradient", evil)), study=evil)
+    found = standings([run, tmp_path / "<i>gone"])
+    text = found.report(tmp_path / "board.html").read_text()
+    assert "<img src=x" not in text
+    assert "<i>gone" not in text
+    assert "&lt;i&gt;gone" in text
+    assert text.count("</script>") == 1
+    script = re.search(r"<script>(.*?)</script>", text, re.S)[1]
+    from verax.reports.leaflets import digest
+
+    assert f"script-src '{digest(script)}'" in text.replace("&#39;", "'")
+    style = re.search(r"<style>(.*?)</style>", text, re.S)[1]
+    assert f"style-src '{digest(style)}'" in text.replace("&#39;", "'")
+    assert " style=" not in text  # the policy would ignore it
+    rows = json.loads(json.dumps(found.record(), allow_nan=False))["rows"]
+    assert {row["task"] for row in rows} == {"all", "textbox/simple-fr", "textbox/simple-nr"}
