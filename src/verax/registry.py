@@ -2,19 +2,19 @@
 
 One `Registry` class serves tasks, networks, methods, metrics, protocols and studies. Built-in entries are
 written as ``"module:attribute"`` and imported on first use, so that listing names costs nothing; other
-packages add theirs through entry points. A wrong name gets a suggestion.
+packages add theirs through entry points (`verax.plugins`), which are looked for when a name is asked for that
+is not known, or a listing is. A wrong name gets a suggestion.
 """
 
 from __future__ import annotations
 
 import importlib
 import threading
-import warnings
-from collections.abc import Iterator, Mapping
-from importlib import metadata
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar, cast
 
-from verax.errors import InvalidParameter, UnknownName, VeraxWarning, suggestion
+from verax import plugins
+from verax.errors import InvalidParameter, UnknownName, suggestion
 
 T = TypeVar("T")
 
@@ -34,6 +34,7 @@ class Registry(Generic[T]):
         targets: Mapping[str, str] | None = None,
         group: str | None = None,
         prefixes: Mapping[str, str] | None = None,
+        adopt: Callable[[str, Any], T] | None = None,
     ) -> None:
         """An empty registry.
 
@@ -42,14 +43,18 @@ class Registry(Generic[T]):
             targets: name -> ``"module:attribute"``.
             group: entry-point group of other packages.
             prefixes: prefix -> ``"module:function"`` that makes the thing called ``prefix:rest`` from rest.
+            adopt: makes an entry of what a plugin brings under a name, or refuses it (default: as it is).
         """
         self.noun = noun
         self._prefixes = dict(prefixes or {})
         self._group = group
         self._items: dict[str, T | str] = dict(targets or {})
         self._aliases: dict[str, str] = {}
+        self._sealed = frozenset(self._items)
         self._lock = threading.RLock()
-        self._plugins_loaded = group is None
+        self._adopt = adopt
+        self._brought: dict[str, str] = {}
+        self._waiting: list[plugins.Plugin] | None = None if group else []
 
     def register(self, name: str, item: T, *, aliases: tuple[str, ...] = (), replace: bool = False) -> T:
         """Add `item` under `name`; an existing name is refused unless `replace` is set."""
@@ -58,11 +63,26 @@ class Registry(Generic[T]):
         with self._lock:
             taken = {*self._items, *self._aliases}
             for word in (name, *aliases):
-                if word in taken and not replace:
+                if word in taken and (not replace or plugins.registering()):
                     raise InvalidParameter(f"The {self.noun} {word!r} exists already.")
             self._items[name] = item
+            self._brought.pop(name, None)
             self._aliases.update(dict.fromkeys(aliases, name))
         return item
+
+    def seal(self) -> None:
+        """Call all names so far built in: they cannot be given to anything else."""
+        self._sealed = frozenset(self._items)
+
+    def own(self, name: str, item: T) -> T:
+        """Add somebody's own `item`; it replaces an earlier one, as happens in notebooks, but none of ours."""
+        if self._known(name) in self._sealed:
+            raise InvalidParameter(f"{name!r} is a {self.noun} of verax itself; choose another name.")
+        return self.register(name, item, replace=True)
+
+    def builtin(self, name: str) -> bool:
+        """Whether `name` is one of verax itself."""
+        return self._known(name) in self._sealed
 
     def unregister(self, name: str) -> None:
         """Forget `name` and its aliases."""
@@ -72,17 +92,24 @@ class Registry(Generic[T]):
 
     def canonical(self, name: str) -> str:
         """Return the full name behind `name`, which may be an alias."""
-        self._load_plugins()
-        if name in self._items:
-            return name
-        if name in self._aliases:
-            return self._aliases[name]
+        found = self._known(name)
+        if found is not None:
+            return found
         prefix, colon, rest = str(name).partition(":")
         if colon and prefix in self._prefixes:
             self._items[name] = load(self._prefixes[prefix])(rest)
             return name
+        self._load_plugins()
+        found = self._known(name)
+        if found is not None:
+            return found
         known = [*self._items, *self._aliases]
         raise UnknownName(f"There is no {self.noun} named {str(name)!r}{suggestion(str(name), known)}")
+
+    def _known(self, name: object) -> str | None:
+        if not isinstance(name, str):
+            return None
+        return name if name in self._items else self._aliases.get(name)
 
     def get(self, name: str) -> T:
         """Return the thing named `name`, importing it if need be."""
@@ -103,9 +130,19 @@ class Registry(Generic[T]):
         """The other names of `name`."""
         return [alias for alias, target in self._aliases.items() if target == name]
 
-    def __contains__(self, name: object) -> bool:
+    def here(self, name: str) -> bool:
+        """Whether `name` is known without looking for plugins."""
+        return self._known(name) is not None
+
+    def origin(self, name: str) -> str:
+        """The distribution that brought `name` as a plugin; empty for all others."""
         self._load_plugins()
-        return name in self._items or name in self._aliases
+        return self._brought.get(name, "")
+
+    def __contains__(self, name: object) -> bool:
+        if self._known(name) is None:
+            self._load_plugins()
+        return self._known(name) is not None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
@@ -114,13 +151,46 @@ class Registry(Generic[T]):
         return len(self.names())
 
     def _load_plugins(self) -> None:
+        """Take in what is installed. A broken plugin must not take the rest down, whatever it raises."""
         with self._lock:
-            if self._plugins_loaded:
-                return
-            self._plugins_loaded = True
-            for entry in metadata.entry_points(group=cast("str", self._group)):
+            if self._waiting is None:
+                self._waiting = list(plugins.installed(self._group))
+            while self._waiting:
+                plugin = self._waiting.pop(0)
+                if plugins.broken(plugin):
+                    continue
+                before = set(self._items)
                 try:
-                    if entry.name not in self._items:
-                        self._items[entry.name] = cast("T", entry.load())
-                except Exception as error:  # a broken plugin must not take the rest down
-                    warnings.warn(f"Plugin {entry.name!r} was left out: {error}", VeraxWarning, stacklevel=3)
+                    thing = plugin.load()
+                except KeyboardInterrupt:
+                    self._waiting.insert(0, plugin)
+                    raise
+                except BaseException as error:
+                    for name in set(self._items) - before:
+                        self.unregister(name)  # half a module is not what was meant
+                    plugins.report(plugin, plugins.reason_of(error), module=True)
+                    continue
+                self._brought |= dict.fromkeys(set(self._items) - before, plugin.distribution)
+                if ":" in plugin.target:
+                    self._take(plugin, thing)
+
+    def _take(self, plugin: plugins.Plugin, thing: Any) -> None:
+        """Register what an entry point names, unless its module did so itself."""
+        there = self._items.get(plugin.name)
+        if plugin.name in self._aliases or (there is not None and not _same(there, thing)):
+            owner = self._brought.get(plugin.name)
+            whose = f"one of {owner}" if owner else "there already"
+            plugins.report(plugin, f"a {self.noun} of that name is {whose}, and is not replaced")
+            return
+        try:
+            if there is None:
+                made = thing if self._adopt is None else self._adopt(plugin.name, thing)
+                self._items[plugin.name] = cast("T", made)
+            self._brought[plugin.name] = plugin.distribution
+        except Exception as error:
+            plugins.report(plugin, plugins.reason_of(error))
+
+
+def _same(there: Any, thing: Any) -> bool:
+    """Whether an entry is a thing, or was made of it."""
+    return any(thing is made for made in (there, *(getattr(there, n, None) for n in ("function", "made"))))

@@ -87,9 +87,8 @@ def _method_entries(
     entries: list[Any] = []
     for entry in [given] if isinstance(given, str) else given:
         if isinstance(entry, Method):
-            if entry.name in METHODS and METHODS.get(entry.name).builtin and METHODS.get(entry.name) != entry:
-                raise InvalidParameter(f"{entry.name!r} is a method of verax itself; choose another name.")
-            METHODS.register(entry.name, entry, replace=True)
+            if not (METHODS.builtin(entry.name) and METHODS.get(entry.name) == entry):
+                METHODS.own(entry.name, entry)
             entry = entry.name
         elif callable(entry):
             name = getattr(entry, "__name__", type(entry).__name__)
