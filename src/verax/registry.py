@@ -75,7 +75,7 @@ class Registry(Generic[T]):
         self._sealed = frozenset(self._items)
 
     def own(self, name: str, item: T) -> T:
-        """Add somebody's own `item`; it replaces an earlier one, as happens in notebooks, but none of ours."""
+        """Add somebody's own `item`; it replaces an earlier one, as in notebooks, but none of ours."""
         if self._known(name) in self._sealed:
             raise InvalidParameter(f"{name!r} is a {self.noun} of verax itself; choose another name.")
         return self.register(name, item, replace=True)

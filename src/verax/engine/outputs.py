@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from verax.errors import InvalidParameter, suggestion
+from verax.networks.inference import logits_of
 
 
 def _margin(logits: Tensor) -> Tensor:
@@ -28,7 +29,7 @@ OUTPUTS = {
 
 
 class Explained(nn.Module):
-    """A network whose outputs are probabilities, log-probabilities or margins."""
+    """A network whose outputs are probabilities, log-probabilities, margins, or the logits among more."""
 
     def __init__(self, inner: nn.Module, output: str) -> None:
         super().__init__()
@@ -38,8 +39,8 @@ class Explained(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """The chosen output; one output alone has no others to be compared with, and is refused."""
-        logits = self.inner(inputs)
-        if isinstance(logits, Tensor) and (logits.ndim == 1 or logits.shape[1:] == (1,)):
+        logits = logits_of(self.inner(inputs))
+        if self.output != "logit" and (logits.ndim == 1 or logits.shape[1:] == (1,)):
             raise InvalidParameter(
                 f"The network has one output, so there is no {self.output} to explain; use output='logit'."
             )
@@ -49,6 +50,15 @@ class Explained(nn.Module):
     def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
         """The names of the network itself, so that layers are called as before."""
         yield from self.inner.named_modules(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """What the network itself has, so that methods find its layers."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if "inner" not in self.__dict__.get("_modules", {}):
+                raise
+            return getattr(self._modules["inner"], name)
 
 
 def explained(model: nn.Module, output: str) -> nn.Module:

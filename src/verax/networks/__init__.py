@@ -54,6 +54,11 @@ def lasting(name: str) -> bool:
     return NETWORKS.builtin(name) or name in VERSIONS
 
 
+def known_elsewhere(name: str) -> bool:
+    """Whether another process finds an architecture by its name: a built-in one, or one of a plugin."""
+    return NETWORKS.builtin(name) or bool(NETWORKS.origin(name))
+
+
 def network(name: str, *, version: str | None = None) -> Callable[[F], F]:
     """Register an architecture of one's own: ``@verax.network("mine")``.
 
@@ -68,7 +73,9 @@ def network(name: str, *, version: str | None = None) -> Callable[[F], F]:
 
     def register(function: F) -> F:
         if "@" in name:
-            raise InvalidParameter(f"Behind the @ of a network stands its recipe; choose another name than {name!r}.")
+            raise InvalidParameter(
+                f"Behind the @ of a network stands its recipe; choose another name than {name!r}."
+            )
         NETWORKS.own(name, _adopted(name, function))
         VERSIONS.pop(name, None)
         if version is not None:

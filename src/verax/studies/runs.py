@@ -12,6 +12,7 @@ from torch import Tensor
 
 from verax import registry
 from verax.errors import InvalidParameter, MissingFile
+from verax.metrics import Metric
 from verax.networks.library import read_tensors
 from verax.studies import agreements, leaderboards, movements, tables
 from verax.studies import tiers as levels
@@ -103,6 +104,22 @@ class Run:
         seen = set(self.scores["protocol"].unique())
         return next(name for name in leaderboards.HEADLINES if name in seen)
 
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """The own metrics of the study by name, as its manifest tells of them."""
+        return {
+            entry["name"]: Metric(
+                entry["name"],
+                entry["about"],
+                bool(entry["higher_is_better"]),
+                (float(entry["bounds"][0]), float(entry["bounds"][1])),
+                entry["protocol"],
+                entry["paper"],
+                version=entry["version"],
+            )
+            for entry in self.manifest.get("metrics", [])
+        }
+
     def leaderboard(
         self, protocol: str = "sound", metric: str | None = None, family: str = leaderboards.ALL
     ) -> pd.DataFrame:
@@ -113,7 +130,12 @@ class Run:
         seed = int(self.manifest["study"]["seed"])
         chosen = self.rows(protocol, metric or leaderboards.HEADLINES.get(protocol, ""))
         table = leaderboards.leaderboard(
-            chosen, self.families, protocol=protocol, metric=metric, family=family, seed=seed
+            chosen,
+            self.families,
+            protocol=protocol,
+            metric=self.metrics.get(metric or "", metric),
+            family=family,
+            seed=seed,
         )
         return table.assign(tier=levels.weakest(list(self.tiers.values())))
 

@@ -76,7 +76,9 @@ class _Made:
         try:
             inspect.signature(self.function).bind(**options)
         except TypeError as error:
-            raise InvalidParameter(f"Task {self.name!r} cannot be made with these options: {error}.") from error
+            raise InvalidParameter(
+                f"Task {self.name!r} cannot be made with these options: {error}."
+            ) from error
         made = self.function(**options)
         _check(made)
         if made.name.partition("?")[0] != self.name:

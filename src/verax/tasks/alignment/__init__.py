@@ -89,4 +89,6 @@ def find(source: str | AnnotatedImages, **options: Any) -> AnnotatedImages:
     try:
         return DATA.get(source)(**options)
     except TypeError as error:
-        raise InvalidParameter(f"The data set {source!r} cannot be made by its name alone: {error}.") from error
+        raise InvalidParameter(
+            f"The data set {source!r} cannot be made by its name alone: {error}."
+        ) from error
