@@ -128,7 +128,9 @@ def running(shape: torch.Size) -> Iterator[None]:
         raise InvalidInput(f"The network failed on inputs of shape {tuple(shape)} with {reason}") from error
 
 
-def _answers(model: nn.Module, inputs: Tensor, batch_size: int, first: bool = False) -> tuple[Tensor, bool]:
+def _answers(
+    model: nn.Module, inputs: Tensor, batch_size: int, *, first: bool = False
+) -> tuple[Tensor, bool]:
     """The outputs of a network that may raise anything, and whether it gives them as a tensor.
 
     Where it fails on inputs and not on the same ones as a batch of one, that is what the sentence says.
@@ -146,8 +148,8 @@ def _answers(model: nn.Module, inputs: Tensor, batch_size: int, first: bool = Fa
     except InvalidInput as error:
         if _fits_alone(model, inputs):
             raise InvalidInput(
-                f"Inputs of shape {tuple(inputs.shape)} have no batch axis: the network takes (samples, ...), so write "
-                "inputs[None] for one sample."
+                f"A batch axis is missing: inputs of shape {tuple(inputs.shape)} are one sample, and the network "
+                "takes (samples, ...); write inputs[None]."
             ) from error
         raise
 

@@ -40,7 +40,7 @@ def _adopted(name: str, thing: object) -> Callable[..., nn.Module]:
     if isinstance(thing, nn.Module) or not callable(thing):
         what = "one network" if isinstance(thing, nn.Module) else type(thing).__name__
         raise InvalidParameter(
-            f"The network {name!r} must be a function of the number of classes that makes a fresh one, not {what}."
+            f"The network {name!r} must be a function of the number of classes that makes one, not {what}."
         )
     return thing
 
