@@ -12,7 +12,7 @@ import sys
 
 import typer
 
-from verax.cli import alignment, data, listing, networks, plans, reproductions, runs, stores
+from verax.cli import alignment, data, exports, listing, networks, plans, reproductions, runs, stores
 from verax.errors import VeraxError
 from verax.version import __version__
 
@@ -28,6 +28,7 @@ app = typer.Typer(
 app.command("run")(runs.run)
 app.command("plan")(plans.plan)
 app.command("report")(runs.report)
+app.command("export")(exports.export)
 app.command("align")(alignment.align)
 app.command("list")(listing.show)
 app.command("certify")(networks.certify)

@@ -12,7 +12,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from verax import progress
+from verax import plugins, progress
 from verax.cli import experiments, plans
 from verax.cli.console import console, interval
 from verax.errors import InvalidParameter, MissingFile, VeraxError, VeraxWarning
@@ -47,6 +47,9 @@ def run(
     protocols: Annotated[
         str | None,
         typer.Option(help="Some of sound,sound:counterfactual,sound:shapley,published,faithfulness,exact."),
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="Own metrics (docs/plugins.md), scored beside those of the protocols.")
     ] = None,
     samples: Annotated[int | None, typer.Option(help="Images in each bucket.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the images and of random methods.")] = None,
@@ -109,7 +112,7 @@ def run(
     if study.startswith(experiments.PREFIX):
         unused: dict[str, object] = {"tasks": tasks, "protocols": protocols, "seed": seed, "certify": certify}
         unused |= {"identify": identify, "renderer": renderer, "background": background}
-        unused |= {"field": field, "variable": variable}
+        unused |= {"field": field, "variable": variable, "metrics": metrics}
         asked = {"methods": _names(methods), "networks": _names(networks), "seeds": _numbers(seeds)}
         experiments.run(
             study,
@@ -133,6 +136,7 @@ def run(
         "networks": _names(networks),
         "seeds": _numbers(seeds),
         "protocols": _names(protocols),
+        "metrics": _names(metrics),
         "samples": samples,
         "seed": seed,
         "certify": certify,
@@ -199,16 +203,16 @@ def report(
     console.print(f"Report: {path}", soft_wrap=True, markup=False, highlight=False)
 
 
-def _table(title: str, board: pd.DataFrame) -> Table:
+def _table(title: str, board: pd.DataFrame, measure: str = "focus share") -> Table:
     # lines and wide gaps between columns would not fit 80 characters
     table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("", justify="right", no_wrap=True, min_width=2)
     table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
-    for name in ("focus share", "worst", "skill"):  # the tier is in the title: one table has one tier
+    for name in (escape(measure), "worst", "skill"):  # the tier is in the title: one table has one tier
         table.add_column(name, justify="right", no_wrap=True)
     for row in board.itertuples(index=False):
-        reference = row.skill != row.skill  # NaN: controls and the oracle have no skill
-        skill = "" if reference else f"{row.skill:+.2f} {interval(row.skill_low, row.skill_high, 2)}"
+        reference = str(row.rank) == "<NA>"  # controls and the oracle
+        skill = "" if row.skill != row.skill else f"{row.skill:+.2f} {interval(row.skill_low, row.skill_high, 2)}"
         value = f"{row.value:.2f} {interval(row.low, row.high, 2)}"
         cells = ("" if reference else row.rank, row.method, value, f"{row.worst:.2f}", skill)
         if row.value != row.value:
@@ -298,6 +302,17 @@ def _show_faithfulness(run: Run) -> None:
             console.print(escape(faithfulness.sentence(agreed, family)), style="dim")
 
 
+def _show_own(run: Run) -> None:
+    """Print the means of the own metrics of a study."""
+    from verax.studies.exports import boards
+
+    for protocol, name, board in boards(run):
+        if name in run.metrics:
+            better = "higher" if run.metrics[name].higher_is_better else "lower"
+            title = f"{run.manifest['study']['name']}: {name} ({protocol} protocol, {better} is better)"
+            console.print(_table(escape(title), board, name))
+
+
 def _show_truths(entry: dict[str, Any], tier: str) -> None:
     """Print ranks and values under the truths of a run, side by side."""
     title = f"{entry['family']} reasonings under each truth: rank and value ({tier})"
@@ -367,6 +382,7 @@ def show(run: Run) -> None:
         _explain_exact()
     if "faithfulness" in manifest["study"]["protocols"]:
         _show_faithfulness(run)
+    _show_own(run)
     passed = sum(bool(c["passed"]) for c in manifest["certificates"])
     count = len(manifest["certificates"])
     wrong = {unit["name"].partition(":")[0]: unit["wrong"] for unit in manifest["units"] if "wrong" in unit}
@@ -386,7 +402,7 @@ def show(run: Run) -> None:
         console.print(escape(note), style="dim", soft_wrap=True)
     for sentence in promises.alarms(manifest):
         console.print(f"[yellow]{escape(sentence)}[/yellow]", soft_wrap=True)
-    for note in manifest.get("notes", []):
+    for note in [*manifest.get("notes", []), *plugins.reports()]:
         console.print(f"[yellow]{escape(note)}[/yellow]", soft_wrap=True)
     for failure in manifest["failures"][:_SHOWN]:
         console.print(f"[red]{escape(failure['unit'])}: {escape(failure['reason'])}[/red]", soft_wrap=True)

@@ -203,6 +203,13 @@ class Run:
         """The case behind each map: ``task|inputs``, likewise group, ids and focus and avoid, or values."""
         return read_tensors(self.folder / CASES)
 
+    def to_csv(self, path: str | Path) -> Path:
+        """Write all scores as CSV, one row for each sample, method and metric; gives the path.
+
+        `verax.studies.exports` has other formats.
+        """
+        return cast("Path", registry.load("verax.studies.exports:to_csv")(self, path))
+
     def report(self) -> Path:
         """Write figures and the report, and give the path of ``report.html``."""
         # Studies stand left of reports and may not import them: the name is resolved when it is needed.
