@@ -115,10 +115,11 @@ def _plugins() -> Rows:
     rows: Rows = []
     kinds: tuple[Registry[Any], ...] = (METHODS, METRICS, TASKS, NETWORKS, DATA)
     for group, registry in zip(plugins.GROUPS, kinds, strict=True):
-        names = registry.names()
+        registry.names()  # takes them in
         for plugin in plugins.installed(group):
-            mine = registry.origin(plugin.name) == plugin.distribution
-            there = (mine and plugin.name in names) or (":" not in plugin.target and not plugins.broken(plugin))
+            whole = ":" not in plugin.target  # a module, whose import registers what it brings
+            there = registry.origin(plugin.name) == plugin.distribution
+            there = not plugins.broken(plugin) if whole else there
             row = {"name": plugin.name, "kind": registry.noun, "distribution": plugin.distribution}
             rows.append({**row, "target": plugin.target, "state": "there" if there else "left out"})
     return rows

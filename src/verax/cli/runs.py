@@ -212,7 +212,9 @@ def _table(title: str, board: pd.DataFrame, measure: str = "focus share") -> Tab
         table.add_column(name, justify="right", no_wrap=True)
     for row in board.itertuples(index=False):
         reference = str(row.rank) == "<NA>"  # controls and the oracle
-        skill = "" if row.skill != row.skill else f"{row.skill:+.2f} {interval(row.skill_low, row.skill_high, 2)}"
+        skill = (
+            "" if row.skill != row.skill else f"{row.skill:+.2f} {interval(row.skill_low, row.skill_high, 2)}"
+        )
         value = f"{row.value:.2f} {interval(row.low, row.high, 2)}"
         cells = ("" if reference else row.rank, row.method, value, f"{row.worst:.2f}", skill)
         if row.value != row.value:

@@ -148,7 +148,7 @@ def _answers(
     except InvalidInput as error:
         if _fits_alone(model, inputs):
             raise InvalidInput(
-                f"A batch axis is missing: inputs of shape {tuple(inputs.shape)} are one sample, and the "
+                f"A batch axis is missing: inputs of shape {tuple(inputs.shape)} are one sample, while the "
                 "network takes (samples, ...); write inputs[None]."
             ) from error
         raise
