@@ -136,8 +136,8 @@ def test_each_protocol_hands_out_its_own_maps(scored):
     ("function", "words"),
     [
         (lambda m, t: 1 / 0, "'bad' failed with ZeroDivisionError: division by zero"),
-        (lambda m, t: m.sum(), "one number for each of 4 maps, not shape"),
-        (lambda m, t: 3, "one number for each of 4 maps, not int"),
+        (lambda m, t: m.sum(), "one number for each of 12 maps, not shape"),
+        (lambda m, t: 3, "one number for each of 12 maps, not int"),
         (lambda m, t: torch.full((len(m),), 2.0), "gave 2, outside its bounds 0 to 1"),
     ],
 )
