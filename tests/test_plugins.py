@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 from torch import nn
+from typer.testing import CliRunner
 
 import verax
 from verax import plugins
+from verax.cli.main import app
 from verax.errors import InvalidParameter, UnknownName, VeraxWarning
 from verax.methods import METHODS
 from verax.metrics import METRICS
@@ -90,7 +92,6 @@ FAULTS = {
         "ModuleNotFoundError: No module named 'no_such_module_at_all'",
     ),
     "syntax": ("def", "SyntaxError: invalid syntax (fault_syntax.py, line 1)"),
-    "empty": ("", "AttributeError: module 'fault_empty' has no attribute 'thing'"),
 }
 
 
@@ -114,17 +115,56 @@ def test_a_broken_plugin_is_reported_once_and_the_rest_goes_on(install, fault):
         known.get("a")
 
 
+def test_what_a_module_has_not_is_left_out_alone(install):
+    install(
+        "half", {"a": "half_things:absent", "b": "half_things:deep.pi"}, half_things="import math as deep"
+    )
+    known = registry()
+    words = (
+        "'a' .* of the plugin half 2.1 was left out: AttributeError: module 'half_things' has no attribute"
+    )
+    with pytest.warns(VeraxWarning, match=words):
+        assert known.get("b") > 3
+    assert "a" not in known
+
+
+def test_half_a_module_registers_nothing(install):
+    code = """
+    import verax
+    verax.method("half-method")(lambda model, inputs, targets: inputs)
+    verax.metric("half-metric", higher_is_better=True)(lambda maps, truth: maps.sum((1, 2)))
+    raise RuntimeError("later")
+    """
+    install("half", {"thing": "half_way"}, half_way=code)
+    with pytest.warns(VeraxWarning, match="RuntimeError: later"):
+        registry().names()
+    assert not METHODS.here("half-method")
+    assert not METRICS.here("half-metric")
+
+
+def test_a_task_that_cannot_be_made_is_one_sentence():
+    verax.register_task("my/broken")(lambda: 1 / 0)
+    try:
+        with pytest.raises(InvalidParameter, match="'my/broken' could not be made: ZeroDivisionError"):
+            verax.task("my/broken")
+        done = CliRunner().invoke(app, ["list", "tasks", "--json"])
+        assert done.exit_code == 0
+        assert "could not be made" in done.output
+    finally:
+        TASKS.unregister("my/broken")
+
+
 def test_ctrl_c_is_no_fault_of_a_plugin(install, monkeypatch):
     install("slow", {"two": "slow_things:two"}, slow_things="two = 2")
-    known, load = registry(), plugins.Plugin.load
+    known, imported = registry(), plugins.Plugin.imported
 
     def stop(self):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(plugins.Plugin, "load", stop)
+    monkeypatch.setattr(plugins.Plugin, "imported", stop)
     with pytest.raises(KeyboardInterrupt):
         known.names()
-    monkeypatch.setattr(plugins.Plugin, "load", load)
+    monkeypatch.setattr(plugins.Plugin, "imported", imported)
     assert known.get("two") == 2
 
 

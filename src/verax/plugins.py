@@ -11,13 +11,14 @@ cannot be imported is reported once and left out; the rest goes on.
 
 from __future__ import annotations
 
+import importlib
 import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from importlib import metadata
+from types import ModuleType
 from typing import Any
 
 from verax.errors import VeraxWarning
@@ -47,14 +48,30 @@ class Plugin:
         """The module that is imported."""
         return self.target.partition(":")[0].strip()
 
-    def load(self) -> Any:
-        """Import it; whatever its code raises goes on, but as a plugin it may not replace anything."""
-        with _registering():
-            return metadata.EntryPoint(self.name, self.target, self.group).load()
+    def imported(self) -> ModuleType:
+        """Import its module; what that registers may replace nothing, and is undone where it fails."""
+        undo: list[Callable[[], None]] = []
+        _TURN.stack.append((self, undo))
+        try:
+            return importlib.import_module(metadata.EntryPoint(self.name, self.target, self.group).module)
+        except BaseException:
+            for forget in undo:
+                forget()
+            raise
+        finally:
+            _TURN.stack.pop()
+
+    def thing(self, module: ModuleType) -> Any:
+        """What the entry point names in its module."""
+        path = metadata.EntryPoint(self.name, self.target, self.group).attr
+        return reduce(getattr, path.split("."), module)
 
 
 class _Turn(threading.local):
-    depth = 0
+    """The plugins that a thread is importing, the innermost last, and how to undo what each registered."""
+
+    def __init__(self) -> None:
+        self.stack: list[tuple[Plugin, list[Callable[[], None]]]] = []
 
 
 _TURN = _Turn()
@@ -62,18 +79,18 @@ _FAILED: dict[tuple[str, str], str] = {}
 _REPORTS: dict[str, None] = {}
 
 
-@contextmanager
-def _registering() -> Iterator[None]:
-    _TURN.depth += 1
-    try:
-        yield
-    finally:
-        _TURN.depth -= 1
+def arriving(undo: Callable[[], None] | None = None) -> Plugin | None:
+    """The plugin that this thread is importing: what is registered meanwhile is its own.
 
-
-def registering() -> bool:
-    """Whether a plugin is being imported in this thread: what it registers may replace nothing."""
-    return _TURN.depth > 0
+    Args:
+        undo: called where the import fails: half a module is not what was meant.
+    """
+    if not _TURN.stack:
+        return None
+    plugin, noted = _TURN.stack[-1]
+    if undo is not None:
+        noted.append(undo)
+    return plugin
 
 
 @cache

@@ -11,10 +11,11 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
 from verax import plugins
-from verax.errors import InvalidParameter, UnknownName, suggestion
+from verax.errors import InvalidParameter, UnknownName, VeraxWarning, suggestion
 
 T = TypeVar("T")
 
@@ -52,6 +53,7 @@ class Registry(Generic[T]):
         self._aliases: dict[str, str] = {}
         self._sealed = frozenset(self._items)
         self._lock = threading.RLock()
+        self._turn = threading.RLock()  # another: modules that are imported elsewhere register meanwhile
         self._adopt = adopt
         self._brought: dict[str, str] = {}
         self._waiting: list[plugins.Plugin] | None = None if group else []
@@ -63,10 +65,13 @@ class Registry(Generic[T]):
         with self._lock:
             taken = {*self._items, *self._aliases}
             for word in (name, *aliases):
-                if word in taken and (not replace or plugins.registering()):
+                if word in taken and (not replace or plugins.arriving()):
                     raise InvalidParameter(f"The {self.noun} {word!r} exists already.")
+            plugin = plugins.arriving(lambda: self.unregister(name))
             self._items[name] = item
             self._brought.pop(name, None)
+            if plugin is not None:
+                self._brought[name] = plugin.distribution
             self._aliases.update(dict.fromkeys(aliases, name))
         return item
 
@@ -88,6 +93,7 @@ class Registry(Generic[T]):
         """Forget `name` and its aliases."""
         with self._lock:
             self._items.pop(name, None)
+            self._brought.pop(name, None)
             self._aliases = {alias: target for alias, target in self._aliases.items() if target != name}
 
     def canonical(self, name: str) -> str:
@@ -152,41 +158,40 @@ class Registry(Generic[T]):
 
     def _load_plugins(self) -> None:
         """Take in what is installed. A broken plugin must not take the rest down, whatever it raises."""
-        with self._lock:
+        with self._turn:
             if self._waiting is None:
-                self._waiting = list(plugins.installed(self._group))
+                self._waiting = list(plugins.installed(str(self._group)))
             while self._waiting:
                 plugin = self._waiting.pop(0)
                 if plugins.broken(plugin):
                     continue
-                before = set(self._items)
                 try:
-                    thing = plugin.load()
+                    module = plugin.imported()
                 except KeyboardInterrupt:
                     self._waiting.insert(0, plugin)
                     raise
                 except BaseException as error:
-                    for name in set(self._items) - before:
-                        self.unregister(name)  # half a module is not what was meant
                     plugins.report(plugin, plugins.reason_of(error), module=True)
                     continue
-                self._brought |= dict.fromkeys(set(self._items) - before, plugin.distribution)
                 if ":" in plugin.target:
-                    self._take(plugin, thing)
+                    self._take(plugin, module)
 
-    def _take(self, plugin: plugins.Plugin, thing: Any) -> None:
+    def _take(self, plugin: plugins.Plugin, module: ModuleType) -> None:
         """Register what an entry point names, unless its module did so itself."""
-        there = self._items.get(plugin.name)
-        if plugin.name in self._aliases or (there is not None and not _same(there, thing)):
-            owner = self._brought.get(plugin.name)
-            whose = f"one of {owner}" if owner else "there already"
-            plugins.report(plugin, f"a {self.noun} of that name is {whose}, and is not replaced")
-            return
         try:
+            thing = plugin.thing(module)
+            there = self._items.get(plugin.name)
+            if plugin.name in self._aliases or (there is not None and not _same(there, thing)):
+                owner = self._brought.get(plugin.name)
+                whose = f"one of {owner}" if owner else "there already"
+                plugins.report(plugin, f"a {self.noun} of that name is {whose}, and is not replaced")
+                return
             if there is None:
                 made = thing if self._adopt is None else self._adopt(plugin.name, thing)
                 self._items[plugin.name] = cast("T", made)
             self._brought[plugin.name] = plugin.distribution
+        except VeraxWarning:  # where warnings are made errors
+            raise
         except Exception as error:
             plugins.report(plugin, plugins.reason_of(error))
 

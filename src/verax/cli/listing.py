@@ -17,7 +17,7 @@ from rich.table import Table
 
 from verax import plugins
 from verax.cli.console import console
-from verax.errors import UnknownName, VeraxWarning, suggestion
+from verax.errors import UnknownName, VeraxError, VeraxWarning, suggestion
 
 Rows = list[dict[str, Any]]
 
@@ -27,7 +27,13 @@ def _tasks() -> Rows:
 
     rows: Rows = []
     for name in TASKS:
-        made = task(name)
+        try:
+            made = task(name)
+        except VeraxError as error:
+            if TASKS.builtin(name):
+                raise
+            rows.append({"name": name, "family": "left out", "buckets": 0, "reasoning": str(error)})
+            continue
         row: dict[str, Any] = {"name": name, "family": made.family, "buckets": len(made.groups)}
         if (reasoning := getattr(made, "reasoning", None)) is not None:
             row["reasoning"] = str(reasoning)

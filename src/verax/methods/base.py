@@ -210,6 +210,8 @@ def adopted(name: str, thing: object) -> Method:
     if isinstance(thing, Method):
         if thing.name != name:
             raise InvalidParameter(f"it is called {thing.name!r} and its entry point {name!r}")
+        if thing.family not in FAMILIES:
+            raise InvalidParameter(f"there is no family {thing.family!r}{suggestion(thing.family, FAMILIES)}")
         return replace(thing, builtin=False)
     return describe(name, cast("Function", thing))
 

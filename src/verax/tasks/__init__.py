@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar, overload
 
-from verax.errors import InvalidParameter
+from verax.errors import InvalidParameter, VeraxError
 from verax.registry import Registry
 from verax.tasks import worlds
 from verax.tasks.base import Task
@@ -79,7 +79,13 @@ class _Made:
             raise InvalidParameter(
                 f"Task {self.name!r} cannot be made with these options: {error}."
             ) from error
-        made = self.function(**options)
+        try:
+            made = self.function(**options)
+        except VeraxError:
+            raise
+        except Exception as error:  # other people's code
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            raise InvalidParameter(f"Task {self.name!r} could not be made: {reason}") from error
         _check(made)
         if made.name.partition("?")[0] != self.name:
             raise InvalidParameter(f"The task {self.name!r} calls itself {made.name!r}; give it that name.")
