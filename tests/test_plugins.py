@@ -142,6 +142,26 @@ def test_half_a_module_registers_nothing(install):
     assert not METRICS.here("half-metric")
 
 
+def test_our_own_names_survive_a_plugin_that_had_them_imported(install, tmp_path):
+    code = """
+    import verax
+    verax.method("x")(lambda model, inputs, targets: inputs)
+    raise RuntimeError("later")
+    """
+    install("first", {"thing": "first_there:thing"}, group="verax.metrics", first_there=code)
+    check = """
+    import sys, warnings
+    warnings.simplefilter("ignore")
+    from verax.metrics import METRICS
+    assert "verax.methods" not in sys.modules
+    assert "thing" not in METRICS
+    from verax.methods import METHODS
+    assert METHODS.builtin("gradient") and not METHODS.origin("gradient") and "x" not in METHODS
+    """
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    subprocess.run([sys.executable, "-c", textwrap.dedent(check)], env=env, check=True, timeout=120)
+
+
 def test_a_task_that_cannot_be_made_is_one_sentence():
     verax.register_task("my/broken")(lambda: 1 / 0)
     try:
@@ -374,6 +394,17 @@ def test_listings_say_what_was_left_out(installed, tmp_path):
     assert done.returncode == 0
     assert "middle-share" not in done.stdout
     assert done.stderr.count("left out") == 1
+
+
+def test_a_data_set_of_a_plugin_is_aligned_from_the_command_line(installed, tmp_path):
+    net = ("--model", "timm:test_resnet", "--weights", "none", "--outputs", "2", "--geometry", "stretch:32")
+    words = ("verax", "align", "--dataset", "example-squares", *net, "--out", "out")
+    done = command(*words, packages=installed, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(verax.Alignment.load(tmp_path / "out").scores) == 16
+    done = command(*words, "--images", "x", packages=installed, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "leave other data out" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["own_method", "own_model", "own_reasoning"])

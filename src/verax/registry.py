@@ -52,6 +52,7 @@ class Registry(Generic[T]):
         self._items: dict[str, T | str] = dict(targets or {})
         self._aliases: dict[str, str] = {}
         self._sealed = frozenset(self._items)
+        self._open = not self._items  # until it is sealed, what arrives is ours, whoever had it imported
         self._lock = threading.RLock()
         self._turn = threading.RLock()  # another: modules that are imported elsewhere register meanwhile
         self._adopt = adopt
@@ -64,20 +65,21 @@ class Registry(Generic[T]):
             raise InvalidParameter(f"A {self.noun} needs a name without spaces around it, not {name!r}.")
         with self._lock:
             taken = {*self._items, *self._aliases}
+            plugin = None if self._open else plugins.arriving()
             for word in (name, *aliases):
-                if word in taken and (not replace or plugins.arriving()):
+                if word in taken and (not replace or plugin is not None):
                     raise InvalidParameter(f"The {self.noun} {word!r} exists already.")
-            plugin = plugins.arriving(lambda: self.unregister(name))
             self._items[name] = item
             self._brought.pop(name, None)
             if plugin is not None:
                 self._brought[name] = plugin.distribution
+                plugins.arriving(lambda: self.unregister(name))
             self._aliases.update(dict.fromkeys(aliases, name))
         return item
 
     def seal(self) -> None:
         """Call all names so far built in: they cannot be given to anything else."""
-        self._sealed = frozenset(self._items)
+        self._sealed, self._open = frozenset(self._items), False
 
     def own(self, name: str, item: T) -> T:
         """Add somebody's own `item`; it replaces an earlier one, as in notebooks, but none of ours."""
