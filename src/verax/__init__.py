@@ -11,10 +11,13 @@ from verax.version import __version__
 
 if TYPE_CHECKING:
     from verax.cases import Cases, Truth
-    from verax.checks import check_method, check_metric
+    from verax.checks import check_method, check_metric, check_task
     from verax.methods import Method, explain, method
     from verax.methods.completeness import completeness
+    from verax.metrics import Metric
+    from verax.metrics.own import metric
     from verax.metrics.scoring import score
+    from verax.networks import network
     from verax.networks.certificates import Certificate
     from verax.networks.teaching import certify, train
     from verax.reports.showing import show
@@ -24,19 +27,24 @@ if TYPE_CHECKING:
     from verax.studies.running import run
     from verax.studies.runs import Run
     from verax.studies.spec import Study
-    from verax.tasks import Task, task
+    from verax.tasks import Task, register_task, task
+    from verax.tasks.alignment import dataset
     from verax.tasks.textbox import Kind, Look, Reasoning, TextBox, World
 
 _WHERE = {
     "check_method": "verax.checks",
     "check_metric": "verax.checks",
+    "check_task": "verax.checks",
     "Cases": "verax.cases",
     "Truth": "verax.cases",
     "Method": "verax.methods",
     "explain": "verax.methods",
     "method": "verax.methods",
     "completeness": "verax.methods.completeness",
+    "Metric": "verax.metrics",
+    "metric": "verax.metrics.own",
     "score": "verax.metrics.scoring",
+    "network": "verax.networks",
     "Certificate": "verax.networks.certificates",
     "certify": "verax.networks.teaching",
     "train": "verax.networks.teaching",
@@ -48,7 +56,9 @@ _WHERE = {
     "Run": "verax.studies.runs",
     "Study": "verax.studies.spec",
     "Task": "verax.tasks",
+    "register_task": "verax.tasks",
     "task": "verax.tasks",
+    "dataset": "verax.tasks.alignment",
     "Kind": "verax.tasks.textbox",
     "Look": "verax.tasks.textbox",
     "Reasoning": "verax.tasks.textbox",
@@ -63,6 +73,7 @@ __all__ = [
     "Kind",
     "Look",
     "Method",
+    "Metric",
     "Reasoning",
     "Run",
     "Study",
@@ -75,10 +86,15 @@ __all__ = [
     "certify",
     "check_method",
     "check_metric",
+    "check_task",
     "compare",
     "completeness",
+    "dataset",
     "explain",
     "method",
+    "metric",
+    "network",
+    "register_task",
     "run",
     "score",
     "show",

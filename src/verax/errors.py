@@ -11,6 +11,7 @@ and leaves with exit code 2; from Python they can be caught together as `VeraxEr
 | `InvalidStudy` | a study file is missing, is not TOML, or says something impossible |
 | `ReasoningError` | a reasoning cannot be read or contradicts itself (with the position of the fault) |
 | `MethodFailed` | an attribution method raised an exception or returned something else than a map |
+| `MetricFailed` | an own metric raised, gave something else than scores, or left its bounds |
 | `UnsupportedOperation` | a rule-based method met an operation that its rule table does not know |
 | `MissingExtra` | an optional package is needed that is not installed (with the command to install it) |
 | `MissingFile` | a file or folder that was asked for is not there or cannot be read |
@@ -57,6 +58,10 @@ class ReasoningError(VeraxError, ValueError):
 
 class MethodFailed(VeraxError, RuntimeError):
     """An attribution method that raised, or returned something else than a map."""
+
+
+class MetricFailed(VeraxError, RuntimeError):
+    """An own metric that raised, or gave something else than one score within its bounds for each sample."""
 
 
 class UnsupportedOperation(VeraxError, RuntimeError):

@@ -2,18 +2,19 @@
 
 One `Registry` class serves tasks, networks, methods, metrics, protocols and studies. Built-in entries are
 written as ``"module:attribute"`` and imported on first use, so that listing names costs nothing; other
-packages add theirs through entry points. A wrong name gets a suggestion.
+packages add theirs through entry points (`verax.plugins`), which are looked for when a name is asked for that
+is not known, or a listing is. A wrong name gets a suggestion.
 """
 
 from __future__ import annotations
 
 import importlib
 import threading
-import warnings
-from collections.abc import Iterator, Mapping
-from importlib import metadata
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
+from verax import plugins
 from verax.errors import InvalidParameter, UnknownName, VeraxWarning, suggestion
 
 T = TypeVar("T")
@@ -34,6 +35,7 @@ class Registry(Generic[T]):
         targets: Mapping[str, str] | None = None,
         group: str | None = None,
         prefixes: Mapping[str, str] | None = None,
+        adopt: Callable[[str, Any], T] | None = None,
     ) -> None:
         """An empty registry.
 
@@ -42,15 +44,20 @@ class Registry(Generic[T]):
             targets: name -> ``"module:attribute"``.
             group: entry-point group of other packages.
             prefixes: prefix -> ``"module:function"`` that makes the thing called ``prefix:rest`` from rest.
+            adopt: makes an entry of what a plugin brings under a name, or refuses it (default: as it is).
         """
         self.noun = noun
         self._prefixes = dict(prefixes or {})
         self._group = group
         self._items: dict[str, T | str] = dict(targets or {})
         self._aliases: dict[str, str] = {}
-        self._added: set[str] = set()
+        self._sealed = frozenset(self._items)
+        self._open = not self._items  # until it is sealed, what arrives is ours, whoever had it imported
         self._lock = threading.RLock()
-        self._plugins_loaded = group is None
+        self._turn = threading.RLock()  # another: modules that are imported elsewhere register meanwhile
+        self._adopt = adopt
+        self._brought: dict[str, str] = {}
+        self._waiting: list[plugins.Plugin] | None = None if group else []
 
     def register(self, name: str, item: T, *, aliases: tuple[str, ...] = (), replace: bool = False) -> T:
         """Add `item` under `name`; an existing name is refused unless `replace` is set."""
@@ -58,34 +65,59 @@ class Registry(Generic[T]):
             raise InvalidParameter(f"A {self.noun} needs a name without spaces around it, not {name!r}.")
         with self._lock:
             taken = {*self._items, *self._aliases}
+            plugin = None if self._open else plugins.arriving()
             for word in (name, *aliases):
-                if word in taken and not replace:
+                if word in taken and (not replace or plugin is not None):
                     raise InvalidParameter(f"The {self.noun} {word!r} exists already.")
             self._items[name] = item
-            self._added.add(name)
+            self._brought.pop(name, None)
+            if plugin is not None:
+                self._brought[name] = plugin.distribution
+                plugins.arriving(lambda: self.unregister(name))
             self._aliases.update(dict.fromkeys(aliases, name))
         return item
+
+    def seal(self) -> None:
+        """Call all names so far built in: they cannot be given to anything else."""
+        self._sealed, self._open = frozenset(self._items), False
+
+    def own(self, name: str, item: T) -> T:
+        """Add somebody's own `item`; it replaces an earlier one, as in notebooks, but none of ours."""
+        if self._known(name) in self._sealed:
+            raise InvalidParameter(f"{name!r} is a {self.noun} of verax itself; choose another name.")
+        return self.register(name, item, replace=True)
+
+    def builtin(self, name: str) -> bool:
+        """Whether `name` is one of verax itself."""
+        return self._known(name) in self._sealed
 
     def unregister(self, name: str) -> None:
         """Forget `name` and its aliases."""
         with self._lock:
             self._items.pop(name, None)
-            self._added.discard(name)
+            self._brought.pop(name, None)
             self._aliases = {alias: target for alias, target in self._aliases.items() if target != name}
 
     def canonical(self, name: str) -> str:
         """Return the full name behind `name`, which may be an alias."""
-        self._load_plugins()
-        if name in self._items:
-            return name
-        if name in self._aliases:
-            return self._aliases[name]
+        found = self._known(name)
+        if found is not None:
+            return found
         prefix, colon, rest = str(name).partition(":")
         if colon and prefix in self._prefixes:
             self._items[name] = load(self._prefixes[prefix])(rest)
             return name
+        self._load_plugins()
+        found = self._known(name)
+        if found is not None:
+            return found
         known = [*self._items, *self._aliases]
         raise UnknownName(f"There is no {self.noun} named {str(name)!r}{suggestion(str(name), known)}")
+
+    def _known(self, name: object) -> str | None:
+        if not isinstance(name, str):
+            return None
+        return name if name in self._items else self._aliases.get(name)
 
     def get(self, name: str) -> T:
         """Return the thing named `name`, importing it if need be."""
@@ -97,10 +129,6 @@ class Registry(Generic[T]):
                 self._items[name] = item
             return item
 
-    def added(self, name: str) -> bool:
-        """Whether this process registered `name` itself, so that other processes may not know it."""
-        return self.canonical(name) in self._added
-
     def names(self) -> list[str]:
         """All names, in the order in which they were registered."""
         self._load_plugins()
@@ -110,9 +138,19 @@ class Registry(Generic[T]):
         """The other names of `name`."""
         return [alias for alias, target in self._aliases.items() if target == name]
 
-    def __contains__(self, name: object) -> bool:
+    def here(self, name: str) -> bool:
+        """Whether `name` is known without looking for plugins."""
+        return self._known(name) is not None
+
+    def origin(self, name: str) -> str:
+        """The distribution that brought `name` as a plugin; empty for all others."""
         self._load_plugins()
-        return name in self._items or name in self._aliases
+        return self._brought.get(name, "")
+
+    def __contains__(self, name: object) -> bool:
+        if self._known(name) is None:
+            self._load_plugins()
+        return self._known(name) is not None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
@@ -121,13 +159,45 @@ class Registry(Generic[T]):
         return len(self.names())
 
     def _load_plugins(self) -> None:
-        with self._lock:
-            if self._plugins_loaded:
-                return
-            self._plugins_loaded = True
-            for entry in metadata.entry_points(group=cast("str", self._group)):
+        """Take in what is installed. A broken plugin must not take the rest down, whatever it raises."""
+        with self._turn:
+            if self._waiting is None:
+                self._waiting = list(plugins.installed(str(self._group)))
+            while self._waiting:
+                plugin = self._waiting.pop(0)
+                if plugins.broken(plugin):
+                    continue
                 try:
-                    if entry.name not in self._items:
-                        self._items[entry.name] = cast("T", entry.load())
-                except Exception as error:  # a broken plugin must not take the rest down
-                    warnings.warn(f"Plugin {entry.name!r} was left out: {error}", VeraxWarning, stacklevel=3)
+                    module = plugin.imported()
+                except KeyboardInterrupt:
+                    self._waiting.insert(0, plugin)
+                    raise
+                except BaseException as error:
+                    plugins.report(plugin, plugins.reason_of(error), module=True)
+                    continue
+                if ":" in plugin.target:
+                    self._take(plugin, module)
+
+    def _take(self, plugin: plugins.Plugin, module: ModuleType) -> None:
+        """Register what an entry point names, unless its module did so itself."""
+        try:
+            thing = plugin.thing(module)
+            there = self._items.get(plugin.name)
+            if plugin.name in self._aliases or (there is not None and not _same(there, thing)):
+                owner = self._brought.get(plugin.name)
+                whose = f"one of {owner}" if owner else "there already"
+                plugins.report(plugin, f"a {self.noun} of that name is {whose}, and is not replaced")
+                return
+            if there is None:
+                made = thing if self._adopt is None else self._adopt(plugin.name, thing)
+                self._items[plugin.name] = cast("T", made)
+            self._brought[plugin.name] = plugin.distribution
+        except VeraxWarning:  # where warnings are made errors
+            raise
+        except Exception as error:
+            plugins.report(plugin, plugins.reason_of(error))
+
+
+def _same(there: Any, thing: Any) -> bool:
+    """Whether an entry is a thing, or was made of it."""
+    return any(thing is made for made in (there, *(getattr(there, n, None) for n in ("function", "made"))))

@@ -146,6 +146,12 @@ def align(
     celebamask: Annotated[
         Path | None, typer.Option(help="Folder of CelebAMask-HQ.", rich_help_panel=_DATA)
     ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            help="A data set of a plugin, by its name (verax list datasets).", rich_help_panel=_DATA
+        ),
+    ] = None,
     labels: Annotated[
         Path | None, typer.Option(help="CSV file with image,label, for --masks.", rich_help_panel=_DATA)
     ] = None,
@@ -239,8 +245,14 @@ def align(
     from verax.metrics.alignment import SCORES
     from verax.studies.aligning import align as execute
     from verax.studies.units import content_hash
+    from verax.tasks.alignment import find
 
-    data = _data(given, images, labels, values, label, split, outputs is not None)
+    if dataset is None:
+        data = _data(given, images, labels, values, label, split, outputs is not None)
+    elif any(found is not None for found in (*given.values(), images, labels, values, label, split)):
+        raise InvalidParameter("--dataset names its pictures and marks by itself; leave other data out.")
+    else:
+        data = find(dataset)
     options: dict[str, Any] = {
         "method": method,
         "metrics": SCORES
@@ -266,6 +278,7 @@ def align(
     if out is None:
         chosen = {"labels": labels, "values": values, "label": label, "split": split}
         asked = given | options | chosen | {"model": model, "images": images}
+        asked |= {} if dataset is None else {"dataset": dataset}
         words = {name: str(value) for name, value in asked.items()}
         plain = re.sub(r"[^A-Za-z0-9.]+", "-", f"{model}-{data.name}").strip("-")
         out = Path("runs") / f"align-{plain}-{content_hash(words)[:8]}"

@@ -9,6 +9,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from verax import plugins
 from verax.cli.console import console, interval
 from verax.errors import VeraxError
 
@@ -22,16 +23,18 @@ _SHOWN = 20
 """Failures and damaged entries that are listed one by one."""
 
 
-def _table(title: str, board: pd.DataFrame) -> Table:
+def _table(title: str, board: pd.DataFrame, measure: str = "focus share") -> Table:
     # lines and wide gaps between columns would not fit 80 characters
     table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("", justify="right", no_wrap=True, min_width=2)
     table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
-    for name in ("focus share", "worst", "skill"):  # the tier is in the title: one table has one tier
+    for name in (escape(measure), "worst", "skill"):  # the tier is in the title: one table has one tier
         table.add_column(name, justify="right", no_wrap=True)
     for row in board.itertuples(index=False):
-        reference = row.skill != row.skill  # NaN: controls and the oracle have no skill
-        skill = "" if reference else f"{row.skill:+.2f} {interval(row.skill_low, row.skill_high, 2)}"
+        reference = str(row.rank) == "<NA>"  # controls and the oracle
+        skill = (
+            "" if row.skill != row.skill else f"{row.skill:+.2f} {interval(row.skill_low, row.skill_high, 2)}"
+        )
         value = f"{row.value:.2f} {interval(row.low, row.high, 2)}"
         cells = ("" if reference else row.rank, row.method, value, f"{row.worst:.2f}", skill)
         if row.value != row.value:
@@ -121,6 +124,17 @@ def _show_faithfulness(run: Run) -> None:
             console.print(escape(faithfulness.sentence(agreed, family)), style="dim")
 
 
+def _show_own(run: Run) -> None:
+    """Print the means of the own metrics of a study."""
+    from verax.studies.exports import boards
+
+    for protocol, name, board in boards(run):
+        if name in run.metrics:
+            better = "higher" if run.metrics[name].higher_is_better else "lower"
+            title = f"{run.manifest['study']['name']}: {name} ({protocol} protocol, {better} is better)"
+            console.print(_table(escape(title), board, name))
+
+
 def _show_truths(entry: dict[str, Any], tier: str) -> None:
     """Print ranks and values under the truths of a run, side by side."""
     title = f"{entry['family']} reasonings under each truth: rank and value ({tier})"
@@ -190,6 +204,7 @@ def show(run: Run) -> None:
         _explain_exact()
     if "faithfulness" in manifest["study"]["protocols"]:
         _show_faithfulness(run)
+    _show_own(run)
     passed = sum(bool(c["passed"]) for c in manifest["certificates"])
     count = len(manifest["certificates"])
     wrong = {unit["name"].partition(":")[0]: unit["wrong"] for unit in manifest["units"] if "wrong" in unit}
@@ -209,7 +224,7 @@ def show(run: Run) -> None:
         console.print(escape(note), style="dim", soft_wrap=True)
     for sentence in promises.alarms(manifest):
         console.print(f"[yellow]{escape(sentence)}[/yellow]", soft_wrap=True)
-    for note in manifest.get("notes", []):
+    for note in [*manifest.get("notes", []), *plugins.reports()]:
         console.print(f"[yellow]{escape(note)}[/yellow]", soft_wrap=True)
     for failure in manifest["failures"][:_SHOWN]:
         console.print(f"[red]{escape(failure['unit'])}: {escape(failure['reason'])}[/red]", soft_wrap=True)

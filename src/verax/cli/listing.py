@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as dumps
 import re
+import warnings
 from collections.abc import Callable
 from itertools import groupby
 from typing import Annotated, Any
@@ -14,9 +15,10 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
+from verax import plugins
 from verax.cli import completion
 from verax.cli.console import Json, console
-from verax.errors import UnknownName, suggestion
+from verax.errors import UnknownName, VeraxError, VeraxWarning, suggestion
 
 Rows = list[dict[str, Any]]
 
@@ -26,7 +28,13 @@ def _tasks() -> Rows:
 
     rows: Rows = []
     for name in TASKS:
-        made = task(name)
+        try:
+            made = task(name)
+        except VeraxError as error:
+            if TASKS.builtin(name):
+                raise
+            rows.append({"name": name, "family": "left out", "buckets": 0, "reasoning": str(error)})
+            continue
         row: dict[str, Any] = {"name": name, "family": made.family, "buckets": len(made.groups)}
         if (reasoning := getattr(made, "reasoning", None)) is not None:
             row["reasoning"] = str(reasoning)
@@ -34,10 +42,19 @@ def _tasks() -> Rows:
     return rows
 
 
-def _networks() -> Rows:
+def _weights(network: str) -> int:
+    """How many weights a network has; they are counted, not filled."""
     import torch
 
-    from verax.networks import NETWORKS, VECTORS, library
+    from verax.networks import NETWORKS, VECTORS
+
+    with torch.device("meta"):
+        model = NETWORKS.get(network)(1 if network in VECTORS else 2)
+    return sum(weight.numel() for weight in model.parameters())
+
+
+def _networks() -> Rows:
+    from verax.networks import NETWORKS, library
     from verax.networks.wired import WIRED
 
     rows: Rows = []
@@ -47,9 +64,7 @@ def _networks() -> Rows:
         if name == WIRED:
             rows.append({"name": name, "weights": "as the task needs", "shipped": [], "about": about})
             continue
-        with torch.device("meta"):  # counted, not filled
-            model = NETWORKS.get(name)(1 if name in VECTORS else 2)
-        count = sum(weight.numel() for weight in model.parameters())
+        count: int | str = _weights(name) if NETWORKS.builtin(name) else "own"
         shipped = [r["task"] for r in records if r["network"] == name]
         rows.append({"name": name, "weights": count, "shipped": shipped, "about": about})
     return rows
@@ -82,6 +97,41 @@ def _metrics() -> Rows:
     ]
 
 
+def _datasets() -> Rows:
+    from verax.tasks.alignment import DATA
+
+    return [
+        {
+            "name": name,
+            "about": (DATA.get(name).__doc__ or "").partition("\n")[0],
+            "plugin": DATA.origin(name),
+        }
+        for name in DATA
+    ]
+
+
+def _plugins() -> Rows:
+    """Every entry point, and whether what it names could be had."""
+    from verax.methods import METHODS
+    from verax.metrics import METRICS
+    from verax.networks import NETWORKS
+    from verax.registry import Registry
+    from verax.tasks import TASKS
+    from verax.tasks.alignment import DATA
+
+    rows: Rows = []
+    kinds: tuple[Registry[Any], ...] = (METHODS, METRICS, TASKS, NETWORKS, DATA)
+    for group, registry in zip(plugins.GROUPS, kinds, strict=True):
+        registry.names()  # takes them in
+        for plugin in plugins.installed(group):
+            whole = ":" not in plugin.target  # a module, whose import registers what it brings
+            there = registry.origin(plugin.name) == plugin.distribution
+            there = not plugins.broken(plugin) if whole else there
+            row = {"name": plugin.name, "kind": registry.noun, "distribution": plugin.distribution}
+            rows.append({**row, "target": plugin.target, "state": "there" if there else "left out"})
+    return rows
+
+
 def _studies() -> Rows:
     from verax.reproductions.alignment.questions import QUESTIONS
     from verax.studies.spec import presets, study
@@ -105,6 +155,8 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "methods": _methods,
     "metrics": _metrics,
     "studies": _studies,
+    "datasets": _datasets,
+    "plugins": _plugins,
 }
 
 
@@ -113,6 +165,9 @@ def _cell(value: object) -> str:
 
 
 def _print_table(what: str, rows: Rows) -> None:
+    if not rows:
+        console.print(f"There are no {what}.")
+        return
     # the JSON has everything; a terminal is too narrow for it
     columns = [name for name in rows[0] if name != "paper"]
     table = Table(title=f"{len(rows)} {what}")
@@ -189,19 +244,30 @@ def _show_one(what: str, name: str, json: bool) -> None:
 def show(
     what: Annotated[
         str,
-        typer.Argument(help="tasks, networks, methods, metrics or studies.", autocompletion=completion.kinds),
+        typer.Argument(
+            help="tasks, networks, methods, metrics, studies, datasets or plugins.",
+            autocompletion=completion.kinds,
+        ),
     ],
     name: Annotated[
         str | None, typer.Argument(help="All about one of them.", autocompletion=completion.entries)
     ] = None,
     json: Json = False,
 ) -> None:
-    """List tasks, networks, methods, metrics or studies, or show one of them."""
+    """List tasks, networks, methods, metrics, studies, data sets or plugins, or show one of them."""
     if what not in LISTS:
         raise UnknownName(f"There is no list of {what!r}{suggestion(what, LISTS)}")
-    if name is not None:
-        _show_one(what, name, json)
-        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", VeraxWarning)  # what was left out is said below
+        if name is not None:
+            _show_one(what, name, json)
+        else:
+            _show_all(what, json)
+    for sentence in plugins.reports():
+        typer.echo(f"verax: {sentence}", err=True)
+
+
+def _show_all(what: str, json: bool) -> None:
     rows = LISTS[what]()
     if json:
         typer.echo(dumps.dumps(rows, indent=2, default=repr))

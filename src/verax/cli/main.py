@@ -17,6 +17,7 @@ from verax.cli import (
     alignment,
     comparisons,
     data,
+    exports,
     leaderboards,
     listing,
     networks,
@@ -125,6 +126,11 @@ _add(
     "leaderboard", leaderboards.leaderboard, LOOK, "The methods of many runs in one sortable page.",
     "verax leaderboard runs",
     "verax leaderboard mine theirs --out board.html --csv board.csv",
+)  # fmt: skip
+_add(
+    "export", exports.export, LOOK, "The scores of a run as CSV, Parquet or in MLflow.",
+    "verax export runs/smerf-quick-1a2b3c4d --format csv",
+    "verax export runs/smerf-quick-1a2b3c4d --format mlflow",
 )  # fmt: skip
 _add(
     "list", listing.show, LOOK, "List tasks, networks, methods, metrics or studies.",

@@ -52,6 +52,9 @@ def run(
             help="Some of sound, sound:counterfactual, sound:shapley, published, faithfulness, exact."
         ),
     ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="Own metrics (docs/plugins.md), scored beside those of the protocols.")
+    ] = None,
     samples: Annotated[int | None, typer.Option(help="Images in each bucket.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the images and of random methods.")] = None,
     certify: Annotated[
@@ -146,7 +149,7 @@ def run(
     if study.startswith(experiments.PREFIX):
         unused: dict[str, object] = {"tasks": tasks, "protocols": protocols, "seed": seed, "certify": certify}
         unused |= {"identify": identify, "renderer": renderer, "background": background}
-        unused |= {"field": field, "variable": variable}
+        unused |= {"field": field, "variable": variable, "metrics": metrics}
         asked = {"methods": _names(methods), "networks": _names(networks), "seeds": _numbers(seeds)}
         found = experiments.run(
             study,
@@ -173,6 +176,7 @@ def run(
         "networks": _names(networks),
         "seeds": _numbers(seeds),
         "protocols": _names(protocols),
+        "metrics": _names(metrics),
         "samples": samples,
         "seed": seed,
         "certify": certify,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from verax.errors import InvalidParameter, suggestion
+from verax.networks.inference import logits_of
 
 
 def _margin(logits: Tensor) -> Tensor:
@@ -28,27 +29,36 @@ OUTPUTS = {
 
 
 class Explained(nn.Module):
-    """A network whose outputs are probabilities, log-probabilities or margins."""
+    """A network whose outputs are probabilities, log-probabilities, margins, or the logits among more."""
 
     def __init__(self, inner: nn.Module, output: str) -> None:
-        super().__init__()
-        self.inner = inner
-        self.output = output
+        super().__init__()  # names of its own would hide those of the network
+        self._inner = inner
+        self._output = output
         self.training = inner.training
 
     def forward(self, inputs: Tensor) -> Tensor:
         """The chosen output; one output alone has no others to be compared with, and is refused."""
-        logits = self.inner(inputs)
-        if isinstance(logits, Tensor) and (logits.ndim == 1 or logits.shape[1:] == (1,)):
+        logits = logits_of(self._inner(inputs))
+        if self._output != "logit" and (logits.ndim == 1 or logits.shape[1:] == (1,)):
             raise InvalidParameter(
-                f"The network has one output, so there is no {self.output} to explain; use output='logit'."
+                f"The network has one output, so there is no {self._output} to explain; use output='logit'."
             )
-        result: Tensor = OUTPUTS[self.output](logits)
+        result: Tensor = OUTPUTS[self._output](logits)
         return result
 
     def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
         """The names of the network itself, so that layers are called as before."""
-        yield from self.inner.named_modules(*args, **kwargs)
+        yield from self._inner.named_modules(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """What the network itself has, so that methods find its layers."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if "_inner" not in self.__dict__.get("_modules", {}):
+                raise
+            return getattr(self._modules["_inner"], name)
 
 
 def explained(model: nn.Module, output: str) -> nn.Module:

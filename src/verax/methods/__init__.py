@@ -37,3 +37,5 @@ __all__ = [
     "relevance",
     "shapley",
 ]
+
+METHODS.seal()

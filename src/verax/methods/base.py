@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from torch import Tensor
 
@@ -178,6 +178,7 @@ METHODS: Registry[Method] = Registry(
     "method",
     group="verax.methods",
     prefixes={name: f"verax.methods.adapters:{name.replace('-', '_')}" for name in PEERS},
+    adopt=lambda name, thing: adopted(name, thing),
 )
 
 
@@ -202,6 +203,17 @@ def describe(name: str, function: Function, **facts: Any) -> Method:
     special = frozenset(SPECIAL) & frozenset(parameters)
     own = {k: v for k, v in plain.items() if k not in SPECIAL}
     return Method(name, function, parameters=own, special=special, **facts)
+
+
+def adopted(name: str, thing: object) -> Method:
+    """What a plugin brings as a method: a `Method` of that name, or any callable."""
+    if isinstance(thing, Method):
+        if thing.name != name:
+            raise InvalidParameter(f"it is called {thing.name!r} and its entry point {name!r}")
+        if thing.family not in FAMILIES:
+            raise InvalidParameter(f"there is no family {thing.family!r}{suggestion(thing.family, FAMILIES)}")
+        return replace(thing, builtin=False)
+    return describe(name, cast("Function", thing))
 
 
 def builtin(
@@ -236,10 +248,7 @@ def method(
     """
 
     def register(function: F) -> F:
-        if name in METHODS and METHODS.get(name).builtin:
-            raise InvalidParameter(f"{name!r} is a method of verax itself; choose another name.")
-        made = describe(name, function, paper=paper, version=version, transfer=transfer)
-        METHODS.register(name, made, replace=True)
+        METHODS.own(name, describe(name, function, paper=paper, version=version, transfer=transfer))
         return function
 
     return register

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from verax.engine.baselines import baseline_of
 from verax.engine.batching import blocks, rows_within_budget, with_halving
 from verax.engine.gradients import Points
-from verax.engine.outputs import explained
 from verax.errors import InvalidParameter
 from verax.methods.base import Function, Method
 from verax.methods.explaining import as_method, streams_of
@@ -143,8 +142,7 @@ def completeness(
     """
     chosen = as_method(method)
     values = chosen.settings(check_settings(parameters, settings))
-    asked = explained(check_model(model), output)
-    x, y = prepared(asked, inputs, targets)
+    asked, x, y = prepared(check_model(model), inputs, targets, output=output)
     found = check_maps(maps, x)
     gap = completeness_error(chosen, asked, x, y, found, values, seed=check_seed(seed), ids=ids)
     if gap is None:

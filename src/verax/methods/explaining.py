@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from verax.cases import Truth
-from verax.engine.outputs import explained
 from verax.errors import InvalidInput, MethodFailed, VeraxError
 from verax.methods.base import METHODS, Function, Method, describe
 from verax.methods.inputs import check_ids, check_model, check_seed, check_settings, prepared
@@ -126,7 +125,7 @@ def explain(
     in eval mode and is afterwards as it was before: weights, modes, hooks and gradients.
 
     Args:
-        model: gives ``(samples, outputs)``.
+        model: gives ``(samples, outputs)``, or something with ``logits``, as Hugging Face's classifiers do.
         inputs: ``(N, ...)`` finite floats, or a Dataset or DataArray of xarray.
         targets: the output to explain for each sample (default: the predicted one).
         method: a name (``verax list methods``) or any callable ``(model, inputs, targets) -> attributions``.
@@ -182,9 +181,8 @@ def _explain(
     chosen = as_method(method)
     if not chosen.builtin or chosen.family == "peers":
         model = _private(model)
-    model = explained(model, output)
     settings = chosen.settings(parameters)
-    x, y = prepared(model, inputs, targets, batch_size)
+    model, x, y = prepared(model, inputs, targets, batch_size, output=output)
     drawing = "streams" in chosen.special
     streams = streams_of(chosen, x, ids, seed) if drawing or ids is not None else None
     known = None if truth is None else truth.map(lambda tensor: tensor.to(x.device))

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from verax.engine.outputs import Explained, explained
 from verax.errors import InvalidInput, InvalidParameter, VeraxError
 from verax.methods.limits import WHOLE, shown
-from verax.networks.inference import device_of, dtype_of, outputs
+from verax.networks.inference import answers, device_of, dtype_of
 from verax.seeding import content_ids
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -44,6 +45,11 @@ def check_model(model: object) -> nn.Module:
 def check_inputs(inputs: object) -> Tensor:
     """A float tensor ``(N, ...)`` without NaN or infinity, or one sentence that says what is wrong."""
     found = _tensor(inputs, "Inputs")
+    if found.ndim == 1 and found.numel():
+        raise InvalidInput(
+            f"Inputs must have the shape (samples, ...), not {tuple(found.shape)}: a batch axis is missing, "
+            "so write inputs[None] for one sample."
+        )
     if found.ndim < 2 or found.numel() == 0:
         raise InvalidInput(f"Inputs must have the shape (samples, ...), not {tuple(found.shape)}.")
     if found.dtype not in FLOATS:
@@ -122,26 +128,67 @@ def running(shape: torch.Size) -> Iterator[None]:
         raise InvalidInput(f"The network failed on inputs of shape {tuple(shape)} with {reason}") from error
 
 
+def _answers(
+    model: nn.Module, inputs: Tensor, batch_size: int, *, first: bool = False
+) -> tuple[Tensor, bool]:
+    """The outputs of a network that may raise anything, and whether it gives them as a tensor.
+
+    Where it fails on inputs and not on the same ones as a batch of one, that is what the sentence says.
+
+    Args:
+        model: the network.
+        inputs: ``(N, ...)``.
+        batch_size: samples in one pass.
+        first: only of the first sample.
+    """
+    asked = inputs[:1] if first else inputs
+    try:
+        with running(asked.shape):
+            return answers(model, asked, batch_size)
+    except InvalidInput as error:
+        if _fits_alone(model, inputs):
+            raise InvalidInput(
+                f"A batch axis is missing: inputs of shape {tuple(inputs.shape)} are one sample, while the "
+                "network takes (samples, ...); write inputs[None]."
+            ) from error
+        raise
+
+
+def _fits_alone(model: nn.Module, inputs: Tensor) -> bool:
+    try:
+        return inputs.ndim <= 3 and len(answers(model, inputs[None])[0]) == 1
+    except Exception:  # the first failure says more
+        return False
+
+
 def network_outputs(model: nn.Module, inputs: Tensor, batch_size: int = 256) -> Tensor:
     """The outputs ``(N, classes)`` of a network that may raise anything."""
-    with running(inputs.shape):
-        return outputs(model, inputs, batch_size)
+    return _answers(model, inputs, batch_size)[0]
 
 
 def prepared(
-    model: nn.Module, inputs: object, targets: object, batch_size: int = 256
-) -> tuple[Tensor, Tensor]:
-    """Inputs on the device and in the precision of the network, and what is explained of each sample.
+    model: nn.Module, inputs: object, targets: object, batch_size: int = 256, *, output: str = "logit"
+) -> tuple[nn.Module, Tensor, Tensor]:
+    """A network that gives the output to explain as a tensor, and inputs and targets as it takes them.
+
+    This is the one place where networks that give more than a tensor, as those of Hugging Face do, are told
+    from others: everything behind it sees tensors.
 
     Args:
-        model: the network, with the output that is to be explained.
+        model: any network.
         inputs: as `check_inputs` takes them.
         targets: as `check_targets` takes them; None: the predicted class of each sample.
         batch_size: samples in one pass.
+        output: what is explained, as `verax.explain` takes it.
+
+    Returns:
+        The network, inputs on its device and in its precision, and what is explained of each sample.
     """
+    asked = explained(model, output)
     given = check_inputs(inputs)
     x = given.detach().to(device_of(model), dtype_of(model, given.dtype)).clone()
     # one sample tells how many outputs there are; all are needed only to find the predicted class
-    scores = network_outputs(model, x if targets is None else x[:1], batch_size)
+    scores, plain = _answers(asked, x, batch_size, first=targets is not None)
     wanted = scores.argmax(1) if targets is None else targets
-    return x, check_targets(wanted, len(x), scores.shape[1]).to(x.device)
+    chosen = check_targets(wanted, len(x), scores.shape[1]).to(x.device)
+    return asked if plain else Explained(asked, "logit"), x, chosen

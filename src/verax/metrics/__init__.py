@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from torch import Tensor
+
+from verax.cases import Truth
+from verax.errors import InvalidParameter
 from verax.registry import Registry
+
+Function = Callable[[Tensor, Truth], Tensor]
+"""Maps and the truth in, one score for each sample out."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +27,8 @@ class Metric:
         bounds: the smallest and the largest value that it can take.
         protocol: the protocol whose maps it reads.
         paper: where it comes from.
+        function: of an own metric (`verax.metrics.own`); built-in ones are computed together.
+        version: of an own metric; scores of one without are never reused.
     """
 
     name: str
@@ -27,6 +37,8 @@ class Metric:
     bounds: tuple[float, float]
     protocol: str
     paper: str
+    function: Function | None = None
+    version: str | None = None
 
 
 NORMALISED = "/normalised"
@@ -213,7 +225,16 @@ def _normalised(metric: Metric) -> Metric:
     )
 
 
-METRICS: Registry[Metric] = Registry("metric")
+def _adopted(name: str, thing: object) -> Metric:
+    """What a plugin brings as a metric: one that says its direction and bounds."""
+    if not isinstance(thing, Metric) or thing.name != name:
+        raise InvalidParameter(
+            f"the metric must be registered under this name by @verax.metric({name!r}, higher_is_better=...)"
+        )
+    return thing
+
+
+METRICS: Registry[Metric] = Registry("metric", group="verax.metrics", adopt=_adopted)
 for _metric in (
     *_SOUND,
     *map(_normalised, _SOUND),
@@ -226,3 +247,6 @@ for _metric in (
     *map(_core, _EXACT),
 ):
     METRICS.register(_metric.name, _metric)
+METRICS.seal()
+BUILTIN = tuple(METRICS._items)
+"""The metrics of verax itself, in the order of their columns."""

@@ -23,7 +23,6 @@ from verax.engine.baselines import Baseline, baseline_of
 from verax.engine.batching import blocks, rows_within_budget, with_halving
 from verax.engine.gradients import select
 from verax.engine.masking import pair_outputs
-from verax.engine.outputs import explained
 from verax.engine.segments import grid
 from verax.errors import InvalidInput, InvalidParameter, suggestion
 from verax.methods import Method, explain
@@ -130,8 +129,7 @@ def curve(
         The part of the places that is changed ``(steps + 1,)`` and the outputs ``(N, steps + 1)``, float64.
     """
     whole_from(1).check(steps, "The number of steps")
-    asked = explained(check_model(model), output)
-    inputs, targets = prepared(asked, inputs, targets)
+    asked, inputs, targets = prepared(check_model(model), inputs, targets, output=output)
     ranks = removal_ranks(attributions, inputs, region)
     count = int(ranks.max()) + 1
     steps = min(steps, count)
@@ -274,8 +272,7 @@ def infidelity(
         raise InvalidParameter(
             f"There is no perturbation {perturbation!r}{suggestion(str(perturbation), PERTURBATIONS)}"
         )
-    asked = explained(check_model(model), output)
-    inputs, targets = prepared(asked, inputs, targets)
+    asked, inputs, targets = prepared(check_model(model), inputs, targets, output=output)
     maps = _finite(attributions, inputs)
     streams = _streams(inputs, ids, "infidelity", seed)
     filling = baseline_of(baseline, inputs, streams)
@@ -363,7 +360,7 @@ def max_sensitivity(
     """
     whole_from(1).check(samples, "The number of moves")
     number_from(0).check(radius, "The radius")
-    inputs, targets = prepared(check_model(model), inputs, targets)
+    model, inputs, targets = prepared(check_model(model), inputs, targets)
     known = check_ids(ids, inputs)
     streams = _streams(inputs, known, "sensitivity", seed)
 

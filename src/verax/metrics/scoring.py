@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from verax.cases import Cases, Role, Truth
 from verax.errors import InvalidInput
 from verax.metrics import (
+    BUILTIN,
     CORE,
     METRICS,
     NORMALISED,
+    Metric,
     agreement,
     faithfulness,
     focus,
@@ -23,6 +25,7 @@ from verax.metrics import (
     published,
     ranks,
 )
+from verax.metrics.own import measure, own_metrics, reads
 from verax.metrics.superpixels import patch_sums
 from verax.networks.inference import device_of
 from verax.protocols import PROTOCOLS, Prepared, exact, sound, truth_of
@@ -45,11 +48,11 @@ PATCH = 8
 """Side of what pixel flipping and infidelity remove; Samek et al. flip regions of 9 x 9."""
 
 
-def metric_names(protocol: str) -> list[str]:
-    """The metrics of a protocol, in the order of their columns."""
+def metric_names(protocol: str, own: Sequence[Metric] = ()) -> list[str]:
+    """The metrics of a protocol, in the order of their columns; `own` ones stand last."""
     name = PROTOCOLS.canonical(protocol)
-    families = (name, name.partition(":")[0])  # another truth has the same metrics, and some of its own
-    return [metric for metric in METRICS if METRICS.get(metric).protocol in families]
+    listed = (*(METRICS.get(metric) for metric in BUILTIN), *own)
+    return [metric.name for metric in listed if reads(metric, name)]
 
 
 def normalise(score: Tensor, chance: Tensor, oracle: Tensor) -> Tensor:
@@ -215,6 +218,7 @@ def score(
     cases: Cases,
     protocol: str = "sound",
     *,
+    metrics: Sequence[str | Metric] = (),
     predictions: Tensor | NDArray[np.generic] | Sequence[int] | None = None,
     transfer: str = "heat",
     sign: str = "magnitude",
@@ -232,6 +236,7 @@ def score(
         protocol: "sound", "published", "faithfulness" or "exact"; "sound:counterfactual" and "sound:shapley"
             ask that the cases carry that truth, while "sound" takes the one that they have. "exact" is for
             tasks that know the right attribution of every element, and the only one for vectors.
+        metrics: own ones (`verax.metric`) that are scored beside those of the protocol.
         predictions: ``(N,)`` labels that the network gave, which were explained (default: the targets of the
             cases). Where it is wrong it did not follow the reasoning, so nothing is known about the right
             explanation: under "sound" and "exact" its scores are NaN. Under "published" they are kept, as in
@@ -249,6 +254,7 @@ def score(
         One row for each sample: sample, group, degenerate, wrong, and one column for each metric.
     """
     name = PROTOCOLS.canonical(protocol)
+    own = own_metrics(metrics, [name])
     sound.check_sign(sign)
     pictures.check_transfer(transfer)
     raw = _read_maps(maps, cases)
@@ -277,7 +283,9 @@ def score(
     else:
         prepared = _pictures(attributions, cases.group.to(attributions.device), transfer)
         scores = published_scores(prepared.values, cases.truth)
-    table = {column: scores[column].cpu().numpy() for column in metric_names(name)}
+    truth = cases.truth.map(lambda tensor: tensor.to(prepared.values.device)) if own else cases.truth
+    scores |= {metric.name: measure(metric, prepared.values, truth) for metric in own}
+    table = {column: scores[column].cpu().numpy() for column in metric_names(name, own)}
     if scored:
         table = {column: np.where(wrong, np.nan, values) for column, values in table.items()}
     return pd.DataFrame(

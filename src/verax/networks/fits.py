@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from verax import registry, seeding
 from verax.correlations import correlation
 from verax.errors import InvalidParameter
-from verax.networks.inference import device_of, outputs, undisturbed
+from verax.networks.inference import device_of, logits_of, outputs, undisturbed
 from verax.tasks.base import Regression
 
 HELD_OUT = 10_000  # samples behind R2
@@ -155,7 +155,7 @@ def gradients(model: nn.Module, inputs: Tensor) -> Tensor:
     """The gradient of the network's output ``(N, D)``."""
     with undisturbed(model), torch.enable_grad():
         x = inputs.detach().clone().requires_grad_()
-        return torch.autograd.grad(model(x).sum(), x)[0]
+        return torch.autograd.grad(logits_of(model(x)).sum(), x)[0]
 
 
 def dependence(model: nn.Module, task: Regression, inputs: Tensor, cells: Tensor) -> pd.DataFrame:

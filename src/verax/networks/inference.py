@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from verax.errors import InvalidInput
+from verax.errors import InvalidInput, VeraxError
 
 _TURN = threading.RLock()
 """Held while a network is in eval mode: two threads that put modes back would put back each other's."""
@@ -43,28 +43,69 @@ def dtype_of(model: nn.Module, given: torch.dtype) -> torch.dtype:
     return next(weights, usual)
 
 
-def outputs(model: nn.Module, inputs: Tensor, batch_size: int = 256) -> Tensor:
-    """The model's outputs ``(N, classes)``, in eval mode, without gradients; a single output is one class."""
+def logits_of(answer: object) -> Tensor:
+    """The outputs ``(samples, classes)`` in what a network gives.
+
+    A tensor is taken as it is; of an object or mapping, as Hugging Face's classifiers give it, its
+    ``logits``; of a tuple, the only tensor in it that can be outputs.
+    """
+    if isinstance(answer, Tensor):
+        return answer
+    found = answer.get("logits") if isinstance(answer, Mapping) else getattr(answer, "logits", None)
+    if isinstance(found, Tensor):
+        return found
+    if isinstance(answer, tuple | list):
+        able = [part for part in answer if isinstance(part, Tensor) and part.ndim in (1, 2)]
+        if len(able) == 1:
+            return able[0]
+        raise InvalidInput(
+            f"The network gives {len(answer)} things, {len(able) or 'none'} of which can be the outputs "
+            "(samples, classes); wrap it in a module that gives the logits alone."
+        )
+    raise InvalidInput(
+        f"A network must give a tensor (samples, classes), or something with logits, not {_kind(answer)}."
+    )
+
+
+def _kind(answer: object) -> str:
+    keys = [str(key) for key in answer][:4] if isinstance(answer, Mapping) else []
+    return type(answer).__name__ + (f" with {', '.join(keys)}" if keys else "")
+
+
+def answers(model: nn.Module, inputs: Tensor, batch_size: int = 256) -> tuple[Tensor, bool]:
+    """The model's outputs as in `outputs`, and whether it gives them as they are, not as a part of more."""
     device = device_of(model)
     # no_grad, not inference_mode: a network that caches a tensor on its first call must stay differentiable;
     # clones, because a network may work in place on its input
     with undisturbed(model), torch.no_grad():
         try:
-            parts = [model(chunk.to(device).clone()) for chunk in torch.split(inputs, batch_size)]
-        except torch.OutOfMemoryError:
+            given = [model(chunk.to(device).clone()) for chunk in torch.split(inputs, batch_size)]
+        except (VeraxError, torch.OutOfMemoryError):
             raise
         except RuntimeError as error:
             reason = str(error).partition("\n")[0]
             shape = tuple(inputs.shape)
             raise InvalidInput(f"The network cannot run on inputs of shape {shape}: {reason}") from error
+        except Exception as error:  # other people's code
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            shape = tuple(inputs.shape)
+            raise InvalidInput(f"The network failed on inputs of shape {shape} with {reason}") from error
+    parts = [logits_of(part) for part in given]
     for part in parts:
-        if not isinstance(part, Tensor) or part.ndim not in (1, 2):
-            what = f"shape {tuple(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
-            raise InvalidInput(f"A network must give a tensor (samples, classes), not {what}.")
+        if part.ndim not in (1, 2):
+            raise InvalidInput(
+                f"A network must give a tensor (samples, classes), not shape {tuple(part.shape)}."
+            )
     result = torch.cat(parts)
     if len(result) != len(inputs):
         raise InvalidInput(f"The network gave {len(result)} outputs for {len(inputs)} samples.")
-    return (result[:, None] if result.ndim == 1 else result).clone()
+    plain = all(isinstance(part, Tensor) for part in given)
+    return (result[:, None] if result.ndim == 1 else result).clone(), plain
+
+
+def outputs(model: nn.Module, inputs: Tensor, batch_size: int = 256) -> Tensor:
+    """The model's outputs ``(N, classes)``, in eval mode, without gradients; a single output is one class."""
+    return answers(model, inputs, batch_size)[0]
 
 
 def predictions(model: nn.Module, inputs: Tensor, batch_size: int = 256) -> Tensor:

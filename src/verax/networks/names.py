@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from verax.errors import UnknownName, suggestion
-from verax.networks import NETWORKS
+from verax.networks import NETWORKS, known_elsewhere
 from verax.networks.recipes import FAST, OWN, added, find_recipe
 from verax.tasks.base import Task
 
@@ -48,4 +48,4 @@ def parse(text: str) -> Name:
 def everywhere(text: str) -> bool:
     """Whether other processes know a network: this one added neither its architecture nor its recipe."""
     name = parse(text)
-    return not added(name.recipe) and (name.architecture == CNN or not NETWORKS.added(name.architecture))
+    return not added(name.recipe) and (name.architecture == CNN or known_elsewhere(name.architecture))

@@ -34,7 +34,7 @@ from verax.networks.zoo import PRETRAINED, Preprocessing, Subject, numbering, su
 from verax.studies import thumbnails
 from verax.studies.alignments import MANIFEST, PARTS, Alignment, manifest, table_bytes
 from verax.studies.questions import Question, facts_of
-from verax.tasks.alignment import AnnotatedImages, Geometry, Subset, shaped, stream
+from verax.tasks.alignment import AnnotatedImages, Geometry, Subset, find, shaped, stream
 
 TARGETS = ("predicted", "label")
 OBJECTS = ("all", "target")
@@ -52,7 +52,7 @@ _PART = re.compile(r"(\d{9})-(\d{9})\.parquet")
 
 def align(
     model: str | nn.Module,
-    dataset: AnnotatedImages,
+    dataset: str | AnnotatedImages,
     method: str | Method | Function = "grad-cam",
     *,
     metrics: Sequence[str] = SCORES,
@@ -88,7 +88,7 @@ def align(
 
     Args:
         model: ``timm:NAME``, ``torchvision:NAME`` or any module that gives ``(samples, outputs)``.
-        dataset: annotated images (`verax.tasks.alignment`).
+        dataset: annotated images (`verax.tasks.alignment`), or the name of registered ones.
         method: how the network is explained (``verax list methods``); any callable will do.
         metrics: iou, ground-truth-coverage, saliency-coverage, pointing-game, energy, or some of them.
         binarisation: which pixels count as shown: std:K, threshold:K, percentile:K or top:K. By default
@@ -148,7 +148,7 @@ def align(
         found = replace(found, name=name)
     if classes is not None:
         found = replace(found, outputs=tuple((str(name),) for name in classes))
-    images = _images(dataset, found.preprocessing, limit)
+    images = _images(find(dataset), found.preprocessing, limit)
     rules = PROTOCOLS[protocol]
     judging = Judging(
         Binarisation.of(binarisation or ("threshold:0.5" if chosen.family == "cams" else "std:1")),

@@ -16,6 +16,8 @@ from verax.cases import Cases
 from verax.engine.batching import with_halving
 from verax.errors import InvalidParameter
 from verax.methods.completeness import completeness_error
+from verax.metrics import Metric
+from verax.metrics.own import measure, prepared_by, reads
 from verax.metrics.scoring import score
 from verax.networks import batches, fits, library
 from verax.networks.certificates import certify
@@ -40,12 +42,14 @@ class Bench:
         subject: what is explained.
         study: says which cases there are, and how they are scored.
         device: where to compute.
+        metrics: own ones, scored beside those of the protocols.
         maps: the raw attributions of the unit that was computed last.
     """
 
     subject: Subject
     study: Study
     device: torch.device
+    metrics: tuple[Metric, ...] = ()
     maps: Tensor | None = field(default=None, repr=False)
     _model: nn.Module | None = field(default=None, repr=False)
     _loaded: tuple[tuple[int, int], Cases, Tensor] | None = field(default=None, repr=False)
@@ -138,6 +142,13 @@ class Bench:
             settings=settings,
         )
 
+    def try_metrics(self) -> None:
+        """Score the inputs themselves as maps of one case, for the errors that own metrics raise."""
+        if self.metrics:
+            _, cases, _ = self.load(0, 1)
+            for metric in self.metrics:
+                measure(metric, prepared_by(metric.protocol, cases.inputs), cases.truth)
+
     def _certify(self, count: int) -> Result:
         model, task = self.model(), self.subject.task
         if is_regression(task):
@@ -209,6 +220,7 @@ class Bench:
                 shown[kinds[protocol]],
                 told[kinds[protocol]],
                 protocol,
+                metrics=[metric for metric in self.metrics if reads(metric, protocol)],
                 predictions=asked if protocol == "faithfulness" else predicted,
                 transfer=unit.method.transfer,
                 model=model,

@@ -60,7 +60,7 @@ def whole(unit: Unit, result: Result, plan: Plan) -> bool:
     needed = {"sample", "group", "degenerate", "wrong"}
     tables = [result.tables.get(protocol) for protocol in plan.study.protocols]
     return "maps" in result.maps and all(
-        table is not None and {*needed, *metric_names(protocol)} <= set(table.columns)
+        table is not None and {*needed, *metric_names(protocol, plan.metrics)} <= set(table.columns)
         for protocol, table in zip(plan.study.protocols, tables, strict=True)
     )
 

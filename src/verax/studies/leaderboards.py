@@ -16,7 +16,7 @@ import pandas as pd
 from verax.errors import InvalidInput, InvalidParameter, UnknownName, suggestion
 from verax.methods import CONTROLS
 from verax.methods.controls import CONSTANT
-from verax.metrics import METRICS
+from verax.metrics import METRICS, Metric
 from verax.studies.statistics import Buckets, Floats, bucket_means, interval
 
 ALL = "all"
@@ -140,7 +140,7 @@ def leaderboard(
     families: Mapping[str, str],
     *,
     protocol: str = "sound",
-    metric: str | None = None,
+    metric: str | Metric | None = None,
     family: str = ALL,
     seed: int = 0,
 ) -> pd.DataFrame:
@@ -150,7 +150,8 @@ def leaderboard(
         scores: the long table of a run.
         families: task -> family.
         protocol: "sound", "published", "faithfulness" or "exact".
-        metric: default focus-share (sound), pafl (published), deletion (faithfulness) or pearson (exact).
+        metric: default focus-share (sound), pafl (published), deletion (faithfulness) or pearson (exact); one
+            that is not registered here says itself which direction it has.
         family: "simple", "complex", ..., or "all".
         seed: of the bootstrap.
 
@@ -160,7 +161,8 @@ def leaderboard(
         bucket (because they failed there) have neither rank nor numbers. Under faithfulness there is no
         skill: the truth is not the ceiling of what the network can be made to do.
     """
-    metric = metric or HEADLINES.get(protocol, "")
+    told = metric if isinstance(metric, Metric) else None
+    metric = told.name if told else str(metric or HEADLINES.get(protocol, ""))
     chosen = select(scores, protocol, metric)
     if family != ALL:
         known = sorted(set(families.values()))
@@ -169,7 +171,7 @@ def leaderboard(
                 f"This run has no family of tasks {family!r}{suggestion(family, [*known, ALL])}"
             )
         chosen = chosen[chosen["task"].isin(tasks_of(families, family))]
-    higher = METRICS.get(metric).higher_is_better
+    higher = (told or METRICS.get(metric)).higher_is_better
     listed = method_order(chosen)
     buckets = complete(bucket_means(chosen, listed, seed=seed))
     methods = buckets.methods

@@ -17,7 +17,9 @@ from verax.errors import InvalidStudy, WeightsError
 from verax.methods import CONTROLS
 from verax.methods.base import METHODS, Method
 from verax.methods.controls import CONSTANT, controls_for
-from verax.networks import library, names
+from verax.metrics import Metric
+from verax.metrics.own import own_metrics
+from verax.networks import NETWORKS, VERSIONS, lasting, library, names
 from verax.networks.regression import SOLVED
 from verax.networks.wired import WIRED
 from verax.protocols import PROTOCOLS
@@ -114,6 +116,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     trainings: tuple[Training, ...] = ()
     lost: tuple[tuple[Training, Failure], ...] = ()
+    metrics: tuple[Metric, ...] = ()
 
     @property
     def units(self) -> Units:
@@ -127,13 +130,12 @@ class Plan:
         def name(cell: Cell) -> object:
             return cell.key if cell.kept else [cell.subject.sha256, cell.label, cell.parameters]
 
-        return content_hash(
-            {
-                "study": self.study.name,
-                "cells": [[name(cell), cell.samples] for cell in self.cells],
-                "identify": self.study.identify,
-            }
-        )
+        values = {
+            "study": self.study.name,
+            "cells": [[name(cell), cell.samples] for cell in self.cells],
+            "identify": self.study.identify,
+        }
+        return content_hash({**values, "metrics": self.study.metrics} if self.study.metrics else values)
 
 
 def with_references(study: Study) -> list[MethodSpec]:
@@ -288,6 +290,7 @@ def compile_plan(
     methods = with_references(study)
     chosen = [(METHODS.get(spec.name), spec) for spec in methods]
     settings = {spec.label: method.settings(spec.parameters) for method, spec in chosen}
+    metrics = own_metrics(study.metrics, protocols)
     study = study.model_copy(update={"protocols": protocols})
     subjects, trainings, lost = _subjects(study, store, ahead, failed or {})
     if lost and not subjects:
@@ -302,10 +305,13 @@ def compile_plan(
             "weights": subject.sha256,
             "network": [subject.network, subject.seed],
         }
-        scoring = {"code": code_digest(), "protocols": sorted(protocols)}
+        if not NETWORKS.builtin(subject.architecture):
+            about["architecture"] = VERSIONS.get(subject.architecture) or uuid4().hex
+        steady = lasting(subject.architecture)
+        scoring = {"code": code_digest(), "protocols": sorted(protocols), **_versions(metrics)}
         if study.certify:
             key = content_hash({**about, "code": code_digest(), "certify": True})
-            cells.append(Cell(key, subject, study.certify, study.certify))
+            cells.append(Cell(key, subject, study.certify, study.certify, lasting=steady))
         here = controls_for(1 if is_regression(subject.task) else 3)
         for method, spec in chosen:
             if spec.label in CONTROLS and spec.label not in (*here, *given):
@@ -323,7 +329,14 @@ def compile_plan(
                     method,
                     spec.label,
                     settings[spec.label],
+                    steady and all(metric.version is not None for metric in metrics),
                 )
             )
     noted = _notes(study, subjects)
-    return Plan(study, tuple(subjects), tuple(cells), noted, tuple(trainings), tuple(lost))
+    return Plan(study, tuple(subjects), tuple(cells), noted, tuple(trainings), tuple(lost), metrics)
+
+
+def _versions(metrics: Sequence[Metric]) -> dict[str, list[list[str]]]:
+    """What own metrics add to keys; nobody can know whether the code of one without a version has changed."""
+    found = [[metric.name, metric.version or uuid4().hex] for metric in metrics]
+    return {"metrics": found} if found else {}

@@ -21,6 +21,7 @@ from verax.methods.inputs import network_outputs
 from verax.metrics.alignment import Judging, collapse, judge
 from verax.metrics.cases8 import Ranges
 from verax.metrics.pointing import of_class
+from verax.networks.inference import logits_of
 from verax.networks.library import weights_hash
 from verax.networks.zoo import Subject
 from verax.studies.alignments import CENTRE, RANDOM
@@ -32,7 +33,13 @@ from verax.version import __version__
 @contextmanager
 def _both_answers(model: nn.Module) -> Iterator[None]:
     """Give a network with one output two: what speaks for no is what speaks against yes."""
-    hook = model.register_forward_hook(lambda _module, _inputs, output: torch.cat([-output, output], 1))
+
+    def both(_module: nn.Module, _inputs: object, answer: object) -> Tensor:
+        only = logits_of(answer)
+        only = only[:, None] if only.ndim == 1 else only
+        return torch.cat([-only, only], 1)
+
+    hook = model.register_forward_hook(both)
     try:
         yield
     finally:

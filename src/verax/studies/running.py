@@ -13,9 +13,11 @@ from typing import Any
 import torch
 
 from verax import devices, progress, tasks
-from verax.errors import Interrupted, InvalidParameter, MethodFailed, OutputError, VeraxWarning
+from verax.errors import Interrupted, MethodFailed, OutputError, VeraxWarning
 from verax.files import atomically, make_folder, store_folder, unless_empty, write_atomically
 from verax.methods.base import METHODS, Function, Method, method
+from verax.metrics import METRICS, Metric
+from verax.metrics.own import own_metric
 from verax.studies import plan as planning
 from verax.studies import readings, writing
 from verax.studies import spec as specs
@@ -62,9 +64,8 @@ def _method_entries(
     entries: list[Any] = []
     for entry in [given] if isinstance(given, str) else given:
         if isinstance(entry, Method):
-            if entry.name in METHODS and METHODS.get(entry.name).builtin and METHODS.get(entry.name) != entry:
-                raise InvalidParameter(f"{entry.name!r} is a method of verax itself; choose another name.")
-            METHODS.register(entry.name, entry, replace=True)
+            if not (METHODS.builtin(entry.name) and METHODS.get(entry.name) == entry):
+                METHODS.own(entry.name, entry)
             entry = entry.name
         elif callable(entry):
             name = getattr(entry, "__name__", type(entry).__name__)
@@ -83,12 +84,21 @@ def _task_entries(given: Sequence[str | Task] | None) -> list[str] | None:
     return [entry if isinstance(entry, str) else tasks.register(entry) for entry in entries]
 
 
+def _metric_entries(given: Sequence[str | Metric] | str) -> list[str]:
+    """Names as they are; metrics that are handed over are registered under their own."""
+    entries = [given] if isinstance(given, str | Metric) else given
+    found = [entry if isinstance(entry, str) else own_metric(entry) for entry in entries]
+    return [entry if isinstance(entry, str) else METRICS.own(entry.name, entry).name for entry in found]
+
+
 def described(study: str | Path | dict[str, Any] | Study, **changes: Any) -> Study:
     """A study with the changes that `run` takes; callables and task objects are registered."""
     if changes.get("methods") is not None:
         changes["methods"] = _method_entries(changes["methods"], specs.labelled(study))
     if changes.get("tasks") is not None:
         changes["tasks"] = _task_entries(changes["tasks"])
+    if changes.get("metrics") is not None:
+        changes["metrics"] = _metric_entries(changes["metrics"])
     for name in ("networks", "seeds", "protocols"):
         if changes.get(name) is not None:
             changes[name] = list(changes[name])
@@ -105,6 +115,7 @@ def run(
     networks: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
     protocols: Sequence[str] | None = None,
+    metrics: Sequence[str | Metric] | None = None,
     samples: int | None = None,
     seed: int | None = None,
     certify: int | None = None,
@@ -134,6 +145,7 @@ def run(
         networks: replaces its networks.
         seeds: replaces the training seeds.
         protocols: replaces its protocols.
+        metrics: own metrics (`verax.metric`) that are scored beside those of the protocols.
         samples: cases in each bucket.
         seed: of cases and random methods.
         certify: scenes in each bucket for the certificates; 0 leaves them out.
@@ -162,6 +174,7 @@ def run(
         networks=networks,
         seeds=seeds,
         protocols=protocols,
+        metrics=metrics,
         samples=samples,
         seed=seed,
         certify=certify,
@@ -210,7 +223,14 @@ def _run(
         row = bar.add_task(plan.study.name, total=len(plan.units))
         driver = Driver(
             plan,
-            Brief(plan.study, plan.cells, options.keep_maps, reader.wanted, options.time_limit),
+            Brief(
+                plan.study,
+                plan.cells,
+                options.keep_maps,
+                reader.wanted,
+                options.time_limit,
+                metrics=plan.metrics,
+            ),
             stores,
             EXECUTORS.get(executor)(where, options.workers, **options.more),
             where,
@@ -322,10 +342,11 @@ def _is_run(folder: Path) -> bool:
 
 
 def _probe(plan: Plan, device: torch.device) -> None:
-    """Try methods with given parameters on one sample, so that bad values are found before the work."""
+    """Try own metrics, and methods with given parameters, on one sample: faults are found before the work."""
     first = plan.subjects[0]
     given = {spec.label for spec in plan.study.methods if spec.parameters}
-    bench = Bench(first, plan.study, device)
+    bench = Bench(first, plan.study, device, plan.metrics)
+    bench.try_metrics()
     for cell in plan.cells:
         if cell.subject is first and cell.label in given and cell.method is not None and cell.method.builtin:
             bench.try_out(cell)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from verax import registry
 from verax.errors import InvalidParameter, MissingFile
+from verax.metrics import Metric
 from verax.networks.library import read_tensors
 from verax.studies import agreements, leaderboards, movements, tables
 from verax.studies import tiers as levels
@@ -147,6 +148,22 @@ class Run:
         """The protocol that leads: the first of `leaderboards.HEADLINES` that the run has."""
         return next(name for name in leaderboards.HEADLINES if name in self.protocols)
 
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """The own metrics of the study by name, as its manifest tells of them."""
+        return {
+            entry["name"]: Metric(
+                entry["name"],
+                entry["about"],
+                bool(entry["higher_is_better"]),
+                (float(entry["bounds"][0]), float(entry["bounds"][1])),
+                entry["protocol"],
+                entry["paper"],
+                version=entry["version"],
+            )
+            for entry in self.manifest.get("metrics", [])
+        }
+
     def leaderboard(
         self, protocol: str = "sound", metric: str | None = None, family: str = leaderboards.ALL
     ) -> pd.DataFrame:
@@ -157,7 +174,12 @@ class Run:
         seed = int(self.manifest["study"]["seed"])
         chosen = self.rows(protocol, metric or leaderboards.HEADLINES.get(protocol, ""))
         table = leaderboards.leaderboard(
-            chosen, self.families, protocol=protocol, metric=metric, family=family, seed=seed
+            chosen,
+            self.families,
+            protocol=protocol,
+            metric=self.metrics.get(metric or "", metric),
+            family=family,
+            seed=seed,
         )
         return table.assign(tier=levels.weakest(list(self.tiers.values())))
 
@@ -232,6 +254,13 @@ class Run:
     def cases(self) -> dict[str, Tensor]:
         """The case behind each map: ``task|inputs``, likewise group, ids and focus and avoid, or values."""
         return read_tensors(self.folder / CASES)
+
+    def to_csv(self, path: str | Path) -> Path:
+        """Write all scores as CSV, one row for each sample, method and metric; gives the path.
+
+        `verax.studies.exports` has other formats.
+        """
+        return cast("Path", registry.load("verax.studies.exports:to_csv")(self, path))
 
     def report(self) -> Path:
         """Write figures and the report, and give the path of ``report.html``."""

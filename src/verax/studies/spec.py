@@ -52,6 +52,7 @@ class Study(BaseModel):
         seeds: training seeds of the networks.
         methods: names, or tables with ``name``, an optional ``label`` and the method's parameters.
         protocols: "sound", "published", "faithfulness" or several of them; "exact" for tasks with vectors.
+        metrics: own metrics that are scored beside those of the protocols.
         samples: cases in each bucket.
         seed: of the cases and of methods that draw random numbers.
         certify: scenes in each bucket for the certificates; 0 leaves them out.
@@ -75,6 +76,7 @@ class Study(BaseModel):
     seeds: Annotated[list[Seed], Field(min_length=1)] = [0]
     methods: Annotated[list[MethodSpec], Field(min_length=1)]
     protocols: Annotated[list[str], Field(min_length=1)] = ["sound", "published"]
+    metrics: list[str] = []
     samples: Count = 20
     seed: Seed = 0
     certify: Annotated[int, Field(ge=0, le=100_000, strict=True)] = 50
@@ -92,6 +94,7 @@ class Study(BaseModel):
             "networks": self.networks,
             "seeds": self.seeds,
             "protocols": self.protocols,
+            "metrics": self.metrics,
             "methods": [method.label for method in self.methods],
         }
         for name, entries in lists.items():

@@ -112,6 +112,8 @@ class Cell:
         method: how it is explained.
         label: the method's name in tables.
         parameters: of the method.
+        lasting: whether all else is known to be the same when it has the same key: not so of own networks and
+            metrics without a version.
     """
 
     key: str
@@ -122,6 +124,7 @@ class Cell:
     method: Method | None = None
     label: str = ""
     parameters: Mapping[str, Any] | None = None
+    lasting: bool = True
 
     @property
     def name(self) -> str:
@@ -131,7 +134,7 @@ class Cell:
     @property
     def kept(self) -> bool:
         """Whether its results may be used again: nobody knows whether an own method has changed."""
-        return self.method is None or self.method.version is not None
+        return self.lasting and (self.method is None or self.method.version is not None)
 
     def __len__(self) -> int:
         return -(-self.samples // self.block)

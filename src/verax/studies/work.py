@@ -26,6 +26,7 @@ from torch import Tensor
 from verax.devices import Memory
 from verax.errors import OutputError
 from verax.methods.base import METHODS, PEERS, Method
+from verax.metrics import Metric
 from verax.networks import library, names, teaching
 from verax.networks.library import Packed
 from verax.networks.trained import Start
@@ -103,6 +104,7 @@ class Brief:
         time_limit: seconds that a job may take.
         training: jobs train the networks of the cells' subjects, whose weights are what training starts from.
         watch: is told how a training goes, where it is performed in this process.
+        metrics: own ones, scored beside those of the protocols.
         token: names this brief, so that workers can keep what they have loaded for it.
     """
 
@@ -113,6 +115,7 @@ class Brief:
     time_limit: float | None = None
     training: bool = False
     watch: Watcher | None = None
+    metrics: tuple[Metric, ...] = ()
     token: str = field(default_factory=lambda: uuid4().hex)
 
     def unit(self, job: Job) -> Unit:
@@ -133,14 +136,16 @@ class Brief:
             for number, subject in subjects.items()
             if names.everywhere(subject.network) and _pickles(subject, dumps)
         }
+        scored = all(_goes(metric.function, dumps) and _pickles(metric, dumps) for metric in self.metrics)
         cells: list[Any] = []
         for cell in self.cells:
             method = _sent(cell.method, dumps) if cell.method is not None else None
-            gone = id(cell.subject) in carried and (cell.method is None or method is not None)
+            gone = id(cell.subject) in carried and (cell.method is None or (method is not None and scored))
             named: Any = _Named(*method) if method else None
             cells.append(replace(cell, subject=carried[id(cell.subject)], method=named) if gone else None)
         able = frozenset(index for index, cell in enumerate(cells) if cell is not None)
-        return replace(self, cells=tuple(cells), watch=None), able
+        kept = self.metrics if scored else ()
+        return replace(self, cells=tuple(cells), watch=None, metrics=kept), able
 
 
 class _Named:
@@ -161,10 +166,13 @@ def _sent(method: Method, dumps: Dumps | None) -> tuple[str, Method | None] | No
     """How a method travels; None where it cannot."""
     if method.builtin or method.name.partition(":")[0] in PEERS:
         return method.name, None
-    module = getattr(method.function, "__module__", "__main__")
-    if dumps is None and (module == "__main__" or module not in sys.modules):
-        return None
-    return (method.name, method) if _pickles(method, dumps) else None
+    return (method.name, method) if _goes(method.function, dumps) and _pickles(method, dumps) else None
+
+
+def _goes(function: object, dumps: Dumps | None) -> bool:
+    """Whether a function can be had elsewhere: from a module, or as bytes."""
+    module = getattr(function, "__module__", "__main__")
+    return dumps is not None or (module != "__main__" and module in sys.modules)
 
 
 def _pickles(thing: object, dumps: Dumps | None) -> bool:
@@ -196,7 +204,7 @@ def _bench(brief: Brief, cell: Cell, device: torch.device) -> Bench:
     place = (brief.token, cell.subject.name, str(device))
     if place not in _BENCHES:
         _BENCHES.clear()
-        _BENCHES[place] = Bench(cell.subject, brief.study, device)
+        _BENCHES[place] = Bench(cell.subject, brief.study, device, brief.metrics)
     return _BENCHES[place]
 
 

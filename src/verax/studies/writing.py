@@ -150,6 +150,18 @@ def _manifest(plan: Plan, results: dict[str, Result], device: torch.device) -> d
             for u in plan.cells
             if u.method is not None and u.subject is plan.subjects[0]
         ],
+        "metrics": [
+            {
+                "name": metric.name,
+                "about": metric.description,
+                "higher_is_better": metric.higher_is_better,
+                "bounds": [str(bound) for bound in metric.bounds],  # JSON has no infinity
+                "protocol": metric.protocol,
+                "paper": metric.paper,
+                "version": metric.version,
+            }
+            for metric in plan.metrics
+        ],
         "certificates": [
             # the seed in the certificate is that of its samples; here the one of the network is wanted
             {**results[u.key].info["certificate"], "network": u.subject.network, "seed": u.subject.seed}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar, overload
 
-from verax.errors import InvalidParameter
+from verax.errors import InvalidParameter, VeraxError
 from verax.registry import Registry
 from verax.tasks import worlds
 from verax.tasks.base import Task
@@ -18,7 +19,7 @@ from verax.tasks.spurious import Spurious
 from verax.tasks.textbox import Reasoning, TextBox
 from verax.tasks.textbox.settings import SETTINGS
 
-__all__ = ["TASKS", "Task", "is_builtin", "register", "task"]
+__all__ = ["TASKS", "Task", "is_builtin", "register", "register_task", "task"]
 
 
 class _Ruled:
@@ -65,7 +66,51 @@ class _Own:
         return self.made
 
 
-TASKS: Registry[Any] = Registry("task", group="verax.tasks")
+class _Made:
+    """A function of somebody's that makes a task with the options that are asked for."""
+
+    def __init__(self, name: str, function: Callable[..., Task]) -> None:
+        self.name, self.function = name, function
+
+    def __call__(self, **options: Any) -> Task:
+        try:
+            inspect.signature(self.function).bind(**options)
+        except TypeError as error:
+            raise InvalidParameter(
+                f"Task {self.name!r} cannot be made with these options: {error}."
+            ) from error
+        try:
+            made = self.function(**options)
+        except VeraxError:
+            raise
+        except Exception as error:  # other people's code
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            raise InvalidParameter(f"Task {self.name!r} could not be made: {reason}") from error
+        _check(made)
+        if made.name.partition("?")[0] != self.name:
+            raise InvalidParameter(f"The task {self.name!r} calls itself {made.name!r}; give it that name.")
+        return made
+
+
+def _check(made: object) -> None:
+    if isinstance(made, type) or not isinstance(made, Task):
+        raise InvalidParameter(
+            f"A task must have the members of verax.tasks.Task; {type(made).__name__} has not."
+        )
+
+
+def _adopted(name: str, thing: Any) -> _Own | _Made:
+    """What a plugin brings as a task: the task itself, or a function of its options that makes it."""
+    if isinstance(thing, type) or not isinstance(thing, Task):
+        if not callable(thing):
+            raise InvalidParameter(f"a task, or a function that makes it, is no {type(thing).__name__}")
+        return _Made(name, thing)
+    if thing.name != name:
+        raise InvalidParameter(f"it is called {thing.name!r} and its entry point {name!r}")
+    return _Own(thing)
+
+
+TASKS: Registry[Any] = Registry("task", group="verax.tasks", adopt=_adopted)
 for _name, (_family, _rules) in SETTINGS.items():
     TASKS.register(f"textbox/{_name}", _Ruled(f"textbox/{_name}", _family, Reasoning.parse(_rules)))
 for _name in worlds.WORLDS:
@@ -84,6 +129,7 @@ for _name, _make in (
 ):
     _allowed = making.OPTIONS + (making.FILE_OPTIONS if _name == "field" else ())
     TASKS.register(f"climate/{_name}", _Built(f"climate/{_name}", _make, *_allowed))
+TASKS.seal()
 
 
 _TEXT = ("field", "variable")
@@ -114,22 +160,47 @@ def _value(text: str) -> Any:
 
 
 def is_builtin(name: str) -> bool:
-    """Whether a task comes with a package, so that the command line can name it too."""
+    """Whether a task comes with a package, verax or a plugin, so that the command line can name it too."""
     if name not in TASKS:
         name = name.partition("?")[0]
-    return name in TASKS and not isinstance(TASKS.get(name), _Own)
+    return name in TASKS and (TASKS.builtin(name) or bool(TASKS.origin(name)))
 
 
 def register(made: Task) -> str:
     """Make a task object known under its own name, so that studies can refer to it; gives the name."""
-    if not isinstance(made, Task):
-        raise InvalidParameter(
-            f"A task must have the members of verax.tasks.Task; {type(made).__name__} has not."
-        )
-    if made.name in TASKS and is_builtin(made.name):
-        raise InvalidParameter(f"{made.name!r} is a task of verax itself; choose another name.")
-    TASKS.register(made.name, _Own(made), replace=True)
+    _check(made)
+    TASKS.own(made.name, _Own(made))
     return made.name
+
+
+F = TypeVar("F", bound=Callable[..., Task])
+
+
+@overload
+def register_task(task: Task) -> Task: ...
+@overload
+def register_task(task: str) -> Callable[[F], F]: ...
+def register_task(task: Task | str) -> Task | Callable[[F], F]:
+    """Register a task of one's own, so that studies and `verax.task` know it by its name.
+
+    Either an object, ``verax.register_task(my_task)``, which is given back, or a function of options that
+    makes one, ``@verax.register_task("my/name")``. Registering the same name again replaces it; built-in
+    names are refused.
+
+    Args:
+        task: the task, or the name that the function's tasks have.
+    """
+    if not isinstance(task, str):
+        register(task)
+        return task
+
+    def decorate(function: F) -> F:
+        if not callable(function):
+            raise InvalidParameter(f"A task is made by a function, not by {type(function).__name__}.")
+        TASKS.own(task, _Made(task, function))
+        return function
+
+    return decorate
 
 
 def task(name: str | Task, **options: Any) -> Task:

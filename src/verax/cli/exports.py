@@ -1,0 +1,30 @@
+"""`verax export`: a run for other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from verax.cli.console import console
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    format: Annotated[str, typer.Option(help="csv, parquet or mlflow.")] = "csv",
+    out: Annotated[Path | None, typer.Option(help="File (default: beside the run, called after it).")] = None,
+    experiment: Annotated[str | None, typer.Option(help="With mlflow: the experiment.")] = None,
+    tracking: Annotated[
+        str | None, typer.Option(help="With mlflow: address of the server, or a folder.")
+    ] = None,
+) -> None:
+    """Write all scores of a run as a table, or log the run to MLflow."""
+    from verax.studies import exports
+    from verax.studies.runs import Run
+
+    given = {"experiment": experiment, "tracking": tracking}
+    options = {name: value for name, value in given.items() if value is not None}
+    made = exports.export(Run(run), format, out, **options)
+    words = f"MLflow run: {made}" if format == "mlflow" else f"Scores: {made}"
+    console.print(words, soft_wrap=True, markup=False, highlight=False)

@@ -1,0 +1,124 @@
+"""A run for other tools: CSV, Parquet and MLflow."""
+
+import sys
+from contextlib import contextmanager
+from types import ModuleType, SimpleNamespace
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import verax
+from verax.cli.main import app
+from verax.errors import InvalidParameter, MissingExtra, OutputError
+from verax.studies import exports
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    base = tmp_path_factory.mktemp("exported")
+    study = {"name": "small", "tasks": ["textbox/simple-fr"], "networks": ["wired"], "samples": 2}
+    methods = ["gradient", {"name": "integrated-gradients", "label": "ig, 4 <steps>", "steps": 4}]
+    made = {**study, "methods": methods, "protocols": ["sound", "sound:shapley"], "certify": 5}
+    return verax.run(made, out=base / "run", store=base / "store", quiet=True, device="cpu")
+
+
+def test_csv_has_every_score(run, tmp_path):
+    path = run.to_csv(tmp_path / "new" / "scores.csv")
+    found = pd.read_csv(path)
+    assert list(found.columns) == list(run.scores.columns)
+    assert len(found) == len(run.scores)
+    assert found["value"].tolist() == pytest.approx(run.scores["value"].tolist(), rel=1e-15)
+    assert found["method"].tolist() == run.scores["method"].tolist()
+    with pytest.raises(OutputError, match="is a folder; name a file"):
+        run.to_csv(tmp_path)
+
+
+def test_the_command_writes_beside_the_run(run, tmp_path):
+    done = CliRunner().invoke(app, ["export", str(run.folder), "--format", "parquet"])
+    assert done.exit_code == 0, done.output
+    assert len(pd.read_parquet(run.folder.parent / "run.parquet")) == len(run.scores)
+    target = tmp_path / "a.csv"
+    done = CliRunner().invoke(app, ["export", str(run.folder), "--out", str(target)])
+    assert done.exit_code == 0
+    assert target.is_file()
+
+
+@pytest.mark.parametrize(
+    ("format", "options", "words"),
+    [
+        ("parket", {}, "did you mean 'parquet'"),
+        ("csv", {"experiment": "x"}, "csv has no option 'experiment'"),
+        ("mlflow", {"path": "a"}, "MLflow keeps runs itself"),
+    ],
+)
+def test_what_cannot_be_is_refused(run, format, options, words):
+    with pytest.raises(InvalidParameter, match=words):
+        exports.export(run, format, **options)
+
+
+class Tracker(ModuleType):
+    """Takes what MLflow takes."""
+
+    def __init__(self):
+        super().__init__("mlflow")
+        self.params, self.metrics, self.artifacts, self.calls = {}, {}, [], []
+
+    def set_tracking_uri(self, uri):
+        self.calls.append(("tracking", uri))
+
+    def set_experiment(self, name):
+        self.calls.append(("experiment", name))
+
+    @contextmanager
+    def start_run(self, run_name):
+        self.calls.append(("run", run_name))
+        yield SimpleNamespace(info=SimpleNamespace(run_id="abc"))
+
+    def log_params(self, params):
+        assert all(len(value) <= 500 for value in params.values())
+        self.params.update(params)
+
+    def log_metrics(self, metrics):
+        self.metrics.update(metrics)
+
+    def log_artifact(self, path):
+        self.artifacts.append(path.rpartition("/")[2])
+
+
+def test_mlflow_gets_the_study_the_leaderboards_and_the_files(run, monkeypatch):
+    tracker = Tracker()
+    monkeypatch.setitem(sys.modules, "mlflow", tracker)
+    done = CliRunner().invoke(
+        app, ["export", str(run.folder), "--format", "mlflow", "--experiment", "e", "--tracking", "here"]
+    )
+    assert done.exit_code == 0, done.output
+    assert "MLflow run: abc" in done.output
+    assert tracker.calls == [("tracking", "here"), ("experiment", "e"), ("run", "run")]
+    board = run.leaderboard().set_index("method")
+    assert tracker.metrics["sound/focus-share/gradient"] == board["value"]["gradient"]
+    assert tracker.metrics["sound/focus-share/gradient/skill"] == board["skill"]["gradient"]
+    assert "sound-shapley/focus-share/ig- 4 -steps-" in tracker.metrics  # names that MLflow takes
+    assert all(value == value for value in tracker.metrics.values())
+    assert tracker.params["methods"] == "gradient, ig, 4 <steps>"
+    assert tracker.params["samples"] == "2"
+    assert "scores.parquet" in tracker.artifacts
+    assert "manifest.json" in tracker.artifacts
+
+
+def test_a_server_that_refuses_is_one_sentence(run, monkeypatch):
+    tracker = Tracker()
+
+    def refuse(metrics):
+        raise ConnectionError("no route\nto host")
+
+    tracker.log_metrics = refuse
+    monkeypatch.setitem(sys.modules, "mlflow", tracker)
+    with pytest.raises(OutputError, match=r"MLflow did not take the run: ConnectionError: no route$"):
+        exports.to_mlflow(run)
+
+
+def test_without_mlflow_there_is_a_command(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(MissingExtra, match="pip install mlflow"):
+        exports.to_mlflow(run)

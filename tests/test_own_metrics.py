@@ -1,0 +1,204 @@
+"""Metrics of one's own: scored beside ours where they are named, and honest about what they are."""
+
+import numpy as np
+import pytest
+import torch
+
+import verax
+from verax.errors import InvalidParameter, MetricFailed
+from verax.metrics import METRICS
+from verax.metrics.own import described
+from verax.metrics.scoring import metric_names
+
+STUDY = {
+    "name": "own",
+    "tasks": ["textbox/simple-fr"],
+    "networks": ["wired"],
+    "methods": ["gradient"],
+    "protocols": ["sound"],
+    "samples": 2,
+    "certify": 0,
+}
+
+
+def ground_share(maps, truth):
+    """Share of a map on no object."""
+    assert maps.dtype == torch.float64
+    total = maps.sum((1, 2))
+    share = (maps * ~truth.objects.any(1)).sum((1, 2)) / total.clamp(min=1e-300)
+    return torch.where(total > 0, share, (~truth.objects.any(1)).double().mean((1, 2)))
+
+
+@pytest.fixture
+def ground():
+    verax.metric("ground", higher_is_better=False, bounds=(0, 1))(ground_share)
+    yield "ground"
+    METRICS.unregister("ground")
+
+
+@pytest.fixture(scope="module")
+def scored():
+    task = verax.task("textbox/simple-fr")
+    cases = task.cases(n=2)
+    return verax.explain(task.network("wired"), cases.inputs, cases.targets), cases
+
+
+def run(**changes):
+    return verax.run(STUDY, quiet=True, device="cpu", **changes)
+
+
+def test_a_metric_of_ones_own_is_scored_beside_ours(ground, scored):
+    maps, cases = scored
+    table = verax.score(maps, cases, metrics=["ground"])
+    assert list(table.columns[-1:]) == ["ground"]
+    # it is the built-in background share, written again
+    np.testing.assert_allclose(table["ground"], table["background-share"])
+    assert "ground" not in verax.score(maps, cases)
+    assert "ground" not in metric_names("sound")
+
+
+def test_wrong_predictions_have_no_score_and_degenerate_maps_have_one(ground, scored):
+    maps, cases = scored
+    maps = maps.clone()
+    maps[0] = torch.nan
+    wrong = cases.targets.clone()
+    wrong[1] = 1 - wrong[1]
+    table = verax.score(maps, cases, metrics=["ground"], predictions=wrong)
+    assert table["degenerate"][0]
+    np.testing.assert_allclose(table["ground"][0], table["background-share"][0])
+    assert np.isnan(table["ground"][1])
+
+
+def test_it_is_ranked_in_its_own_direction(ground):
+    done = run(metrics=["ground"])
+    board = done.leaderboard(metric="ground").set_index("method")
+    ours = done.leaderboard(metric="background-share").set_index("method")
+    assert (board["value"] - ours["value"]).abs().max() < 1e-12  # it is that metric, written again
+    assert list(board.index) == list(ours.index)
+    assert board["value"].is_monotonic_increasing  # less is better, and stands first
+    assert done.metrics["ground"].bounds == (0, 1)
+    # another process opens the run and has never heard of the metric
+    METRICS.unregister("ground")
+    later = verax.Run(done.folder)
+    assert later.leaderboard(metric="ground").equals(done.leaderboard(metric="ground"))
+    assert not later.metrics["ground"].higher_is_better
+
+
+def test_scores_are_reused_only_where_a_version_says_so(ground):
+    first = run(metrics=["ground"]).manifest
+    assert first["reused_units"] == 0
+    assert run(metrics=["ground"]).manifest["reused_units"] == 0
+    assert run().manifest["reused_units"] == 0  # the first run without it
+    assert run().manifest["reused_units"] == first["total_units"]
+    verax.metric("ground", higher_is_better=False, bounds=(0, 1), version="1")(ground_share)
+    assert run(metrics=["ground"]).manifest["reused_units"] == 0
+    assert run(metrics=["ground"]).manifest["reused_units"] == first["total_units"]
+    verax.metric("ground", higher_is_better=False, bounds=(0, 1), version="2")(ground_share)
+    assert run(metrics=["ground"]).manifest["reused_units"] == 0
+
+
+def test_workers_and_this_process_agree(ground):
+    here = run(metrics=["ground"], executor="inline")
+    there = run(metrics=["ground"], executor="processes", workers=2)
+    assert there.scores.equals(here.scores)
+    METRICS.unregister("ground")
+    verax.metric("ground", higher_is_better=False, bounds=(0, 1))(lambda m, t: ground_share(m, t))
+    stays = run(metrics=["ground"], executor="processes", workers=2)  # a lambda cannot travel
+    assert stays.scores.equals(here.scores)
+
+
+def test_a_metric_can_be_handed_over_as_it_is(scored):
+    maps, cases = scored
+    made = described("handed", ground_share, higher_is_better=False, bounds=(0, 1))
+    assert "handed" in verax.score(maps, cases, metrics=[made])
+    try:
+        assert "handed" in set(run(metrics=[made]).scores["metric"])
+    finally:
+        METRICS.unregister("handed")
+
+
+def test_each_protocol_hands_out_its_own_maps(scored):
+    maps, cases = scored
+    seen = {}
+
+    def look(values, truth):
+        seen[tuple(values.shape[1:])] = values
+        return values.flatten(1).amax(1)
+
+    made = described("look", look, higher_is_better=True, bounds=(-np.inf, np.inf), protocol="published")
+    verax.score(maps, cases, "published", metrics=[made])
+    assert float(seen[64, 64].max()) <= 1  # pictures, not attributions
+    with pytest.raises(InvalidParameter, match="reads maps of the protocol 'published', which is not asked"):
+        verax.score(maps, cases, "sound", metrics=[made])
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda m, t: 1 / 0, "'bad' failed with ZeroDivisionError: division by zero"),
+        (lambda m, t: m.sum(), "one number for each of 12 maps, not shape"),
+        (lambda m, t: 3, "one number for each of 12 maps, not int"),
+        (lambda m, t: torch.full((len(m),), 2.0), "gave 2, outside its bounds 0 to 1"),
+    ],
+)
+def test_a_faulty_metric_is_found_before_the_work(function, words):
+    made = described("bad", function, higher_is_better=True, bounds=(0, 1))
+    try:
+        with pytest.raises(MetricFailed, match=words):
+            run(metrics=[made])
+    finally:
+        METRICS.unregister("bad")
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"higher_is_better": "yes"}, "is true or false, not 'yes'"),
+        ({"bounds": (1, 0)}, "two rising numbers"),
+        ({"bounds": 3}, "are two numbers, not 3"),
+        ({"protocol": "faithfulness"}, "reads maps of sound, published, exact, not of 'faithfulness'"),
+        ({"name": "focus-share"}, "a metric of verax itself"),
+        ({"function": lambda maps: maps}, r"must be callable as \(maps, truth\)"),
+    ],
+)
+def test_what_a_metric_says_of_itself_is_checked(facts, words):
+    usual = {"name": "x", "higher_is_better": True, "bounds": (0, 1), "function": ground_share}
+    asked = {**usual, **facts}
+    function = asked.pop("function")
+    with pytest.raises(InvalidParameter, match=words):
+        verax.metric(asked.pop("name"), **asked)(function)
+
+
+def test_built_in_metrics_are_not_named(scored):
+    maps, cases = scored
+    with pytest.raises(InvalidParameter, match="always scored under its protocol 'sound'"):
+        verax.score(maps, cases, metrics=["iou"])
+    with pytest.raises(InvalidParameter, match="Metrics are named, or made by"):
+        verax.score(maps, cases, metrics=[ground_share])
+
+
+def test_own_networks_without_a_version_are_not_reused():
+    from torch import nn
+
+    from verax.networks import NETWORKS
+    from verax.networks.recipes import Recipe
+
+    short = Recipe(rate=1e-3, batch=16, epochs=1, scenes=4, cycle=False)
+    asked = {"networks": ["flat"], "executor": "processes", "workers": 2}  # only this process knows it
+    task = verax.task("textbox/simple-fr")
+
+    def flat(classes=2):
+        return nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(3 * 64, classes))
+
+    try:
+        verax.network("flat")(flat)
+        verax.train(task, "flat", recipe=short, device="cpu", quiet=True).save()
+        first = run(**asked)
+        assert first.failures == []
+        assert run(**asked).manifest["reused_units"] == 0
+        verax.network("flat", version="1")(flat)
+        again = run(**asked)
+        assert run(**asked).manifest["reused_units"] == again.manifest["total_units"]
+        assert again.scores.equals(first.scores)
+    finally:
+        NETWORKS.unregister("flat")
