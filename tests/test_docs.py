@@ -61,11 +61,14 @@ FAULTS = {
         "<!-- docs: check (long) -->\n```sh\nverax run smerf --sampels 5\n```",
         "--sampels",
     ),
-    "a wrong option behind others": ("<!-- docs: check (x) -->\n```sh\nsrun -n 1 verax run smerf --x\n```", "--x"),
+    "a wrong option behind others": (
+        "<!-- docs: check (x) -->\n```sh\nsrun -n 1 verax run smerf --x\n```",
+        "--x",
+    ),
     "a wrong command": ("<!-- docs: long (hours) -->\n```sh\nverax runn smerf\n```", "runn"),
     "a wrong study": ("<!-- docs: long (hours) -->\n```sh\nverax run smerff\n```", "smerff"),
     "a wrong parameter": (
-        "<!-- docs: long (hours) -->\n```python\nverax.certify(model, task, m=3)\n```",
+        "<!-- docs: long (hours) -->\n```python\nverax.completeness(m=3)\n```",
         "no parameter 'm'",
     ),
     "a name that is not there": ("<!-- docs: long (hours) -->\n```python\nverax.trian()\n```", "trian"),
@@ -98,7 +101,8 @@ def test_blocks_of_a_page_share_names_files_and_hidden_code(tmp_path, monkeypatc
     page = tmp_path / "page.md"
     page.write_text(
         "<!-- docs: setup\na = 20\n-->\n\n<!-- docs: file note.txt -->\n```text\nhello\n```\n"
-        "```python\na += 1\nprint(a, open('note.txt').read())\n```\n\n<!-- docs: output -->\n```text\nold\n```\n"
+        "```python\na += 1\nprint(a, open('note.txt').read())\n```\n\n"
+        "<!-- docs: output -->\n```text\nold\n```\n"
     )
     monkeypatch.chdir(tmp_path)
     outputs = pages.run(page, small=False)

@@ -4,11 +4,11 @@ python tools/pages.py docs/errors.md            run its blocks as they are writt
 python tools/pages.py --small docs/errors.md    with few samples, and long blocks only checked (`make test`)
 python tools/pages.py --fill docs/errors.md     and write what the blocks print into the page
 
-Python blocks of a page share their names. In shell blocks `verax` is called in this process. A comment before a block
-says what is special about it; there is no way to leave a block out in silence:
+Python blocks of a page share their names. In shell blocks `verax` is called in this process. A comment before
+a block says what is special about it; there is no way to leave a block out in silence:
 
-<!-- docs: long (reason) -->    too long for `make test`, where its names and options are checked; run by `make test-full`
-<!-- docs: check (reason) -->   needs what a test does not have (a cluster, a GPU, downloads): names and options are checked
+<!-- docs: long (reason) -->    too long for `make test`, which checks names and options; run by `make test-full`
+<!-- docs: check (reason) -->   needs what a test has not (a cluster, downloads): names and options are checked
 <!-- docs: output -->           what the block before prints; compared by `make test-full`
 <!-- docs: file NAME -->        the block is the text of this file
 <!-- docs: setup ... -->        hidden Python: what a reader is told in words
@@ -32,11 +32,11 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES, SCENES, METHODS = 2, 5, ["gradient", "input-x-gradient"]
-"""What `--small` leaves of a study: samples in a bucket, scenes of a certificate, methods where none are named."""
+"""What `--small` leaves of a study: samples and scenes in a bucket, methods where none are named."""
 TIMES = re.compile(r"\d+(\.\d+)? s\b|/\S+|\S+-[0-9a-f]{8}\b")
 """What differs from run to run: seconds, paths, names of folders."""
 _MARK = re.compile(r"<!-- docs: (\w+)(?: ([^\n]*?))?(?: -->|\n(.*?)-->)", re.DOTALL)
@@ -104,6 +104,10 @@ def blocks(page: Path) -> list[Block]:
 # -- what is checked where a block is not run ------------------------------------------------------
 
 
+def _of_verax(node: ast.AST) -> TypeGuard[ast.Attribute]:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "verax"
+
+
 def check_python(block: Block) -> None:
     """The code can be compiled, and what it asks of verax exists: names, and the names of parameters."""
     import verax
@@ -118,12 +122,9 @@ def check_python(block: Block) -> None:
             for name in node.names:
                 if not hasattr(module, name.name):
                     raise Fault(f"{block.place}: {node.module} has no {name.name}.")
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "verax":
-            if not hasattr(verax, node.attr):
-                raise Fault(f"{block.place}: verax has no {node.attr}.")
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
-            continue
-        if not (isinstance(node.func.value, ast.Name) and node.func.value.id == "verax"):
+        if _of_verax(node) and not hasattr(verax, node.attr):
+            raise Fault(f"{block.place}: verax has no {node.attr}.")
+        if not (isinstance(node, ast.Call) and _of_verax(node.func)):
             continue
         known = inspect.signature(getattr(verax, node.func.attr)).parameters
         if any(p.kind is p.VAR_KEYWORD for p in known.values()):
@@ -233,7 +234,9 @@ def check_data(block: Block) -> None:
         for found in re.findall(r"verax (.*)$", block.text, re.MULTILINE):
             if found.startswith(("run ", "train ", "certify ", "align ")):
                 check_verax(shlex.split(found), block.place)
-    if block.language == "" and re.search(r"^(\$ )?(verax|pip|make) |^import |^from ", block.text, re.MULTILINE):
+    if block.language == "" and re.search(
+        r"^(\$ )?(verax|pip|make) |^import |^from ", block.text, re.MULTILINE
+    ):
         raise Fault(f"{block.place}: code needs a language (python, sh), so that it is run.")
 
 
