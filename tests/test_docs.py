@@ -74,7 +74,7 @@ FAULTS = {
     "a name that is not there": ("<!-- docs: long (hours) -->\n```python\nverax.trian()\n```", "trian"),
     "a mark without a reason": ("<!-- docs: long -->\n```sh\nverax run smerf\n```", "reason"),
     "an unknown mark": ("<!-- docs: skip (why) -->\n```sh\nverax run smerf\n```", "skip"),
-    "a mark without a block": ("<!-- docs: long (why) -->\n\nwords\n", "without a block"),
+    "a mark without a block": ("```text\nx\n```\n<!-- docs: long (why) -->\n\nwords\n", "without a block"),
     "a command that fails": ("```sh\nverax list methds\n```", "exit code 2"),
     "a command that tests do not run": ("```sh\nray start\n```", "ray"),
     "an unknown target": ("```sh\nmake rnu\n```", "rnu"),

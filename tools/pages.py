@@ -7,8 +7,8 @@ python tools/pages.py --fill docs/errors.md     and write what the blocks print 
 Python blocks of a page share their names. In shell blocks `verax` is called in this process. A comment before
 a block says what is special about it; there is no way to leave a block out in silence:
 
-<!-- docs: long (reason) -->    too long for `make test`, which checks names and options; run by `make test-full`
-<!-- docs: check (reason) -->   needs what a test has not (a cluster, downloads): names and options are checked
+<!-- docs: long (reason) -->    `make test` checks its names and options, `make test-full` runs it
+<!-- docs: check (reason) -->   needs what a test has not, as a cluster: names and options are checked
 <!-- docs: output -->           what the block before prints; compared by `make test-full`
 <!-- docs: file NAME -->        the block is the text of this file
 <!-- docs: setup ... -->        hidden Python: what a reader is told in words
@@ -37,9 +37,9 @@ from typing import Any, TypeGuard
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES, SCENES, METHODS = 2, 5, ["gradient", "input-x-gradient"]
 """What `--small` leaves of a study: samples and scenes in a bucket, methods where none are named."""
-TIMES = re.compile(r"\d+(\.\d+)? s\b|/\S+|\S+-[0-9a-f]{8}\b")
-"""What differs from run to run: seconds, paths, names of folders."""
-_MARK = re.compile(r"<!-- docs: (\w+)(?: ([^\n]*?))?(?: -->|\n(.*?)-->)", re.DOTALL)
+TIMES = re.compile(r"\d+(\.\d+)? s\b|\d\.\de[-+]\d\d|/\S+|\S+-[0-9a-f]{8}\b")
+"""What differs from run to run: seconds, rounding errors, paths, names of folders."""
+_MARK = re.compile(r"<!-- docs: (?:(setup)\n(.*?)-->|(\w+)(?: ([^\n]*?))? -->)", re.DOTALL)
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _WORDS = {"long", "check", "output", "file", "setup"}
 _SHELL = ("sh", "bash", "console")
@@ -68,36 +68,34 @@ class Block:
         return f"{os.path.relpath(self.page, ROOT)}:{self.line}"
 
 
+def _next(text: str, mark: re.Match[str], fence: re.Match[str]) -> bool:
+    """Whether there is nothing between a mark and the block behind it."""
+    return mark.end() <= fence.start() and not text[mark.end() : fence.start()].strip()
+
+
 def blocks(page: Path) -> list[Block]:
     """All blocks of a page in order, hidden ones included."""
     text = page.read_text(encoding="utf-8")
     found = []
     fences = list(_FENCE.finditer(text))
-    for mark in _MARK.finditer(text):
+    marks = list(_MARK.finditer(text))
+    for mark in marks:
         line = text.count("\n", 0, mark.start()) + 1
-        if mark[1] not in _WORDS:
-            raise Fault(f"{page.name}:{line}: docs: {mark[1]} is not one of {', '.join(sorted(_WORDS))}.")
-        if mark[1] == "setup":
-            found.append(Block(page, line, "python", mark[3] or "", "setup"))
-        elif not any(text[mark.end() : fence.start()].strip() == "" for fence in fences):
+        word, note = mark[1] or mark[3], (mark[4] or "").strip("()")
+        if word not in _WORDS:
+            raise Fault(f"{page.name}:{line}: docs: {word} is not one of {', '.join(sorted(_WORDS))}.")
+        if word == "setup":
+            found.append(Block(page, line, "python", mark[2] or "", "setup"))
+        elif not any(_next(text, mark, fence) for fence in fences):
             raise Fault(f"{page.name}:{line}: a mark without a block behind it.")
-        elif mark[1] in ("long", "check") and not (mark[2] or "").strip("() "):
-            raise Fault(f"{page.name}:{line}: docs: {mark[1]} needs a reason.")
+        elif word in ("long", "check", "file") and not note:
+            raise Fault(f"{page.name}:{line}: docs: {word} needs a reason or a name.")
     for fence in fences:
-        before = [m for m in _MARK.finditer(text, 0, fence.start()) if m[1] != "setup"]
-        mark = before[-1] if before and text[before[-1].end() : fence.start()].strip() == "" else None
+        above = [mark for mark in marks if mark[3] and mark.end() <= fence.start()]
+        near = [mark for mark in above[-1:] if _next(text, mark, fence)]
+        word, note = (near[0][3], (near[0][4] or "").strip("()")) if near else ("", "")
         line = text.count("\n", 0, fence.start()) + 1
-        found.append(
-            Block(
-                page,
-                line,
-                fence[1],
-                fence[2],
-                mark[1] if mark else "",
-                (mark[2] or "").strip("()") if mark else "",
-                fence.span(2),
-            )
-        )
+        found.append(Block(page, line, fence[1], fence[2], word, note, fence.span(2)))
     return sorted(found, key=lambda block: block.line)
 
 
@@ -315,9 +313,16 @@ def _alike(one: str, other: str) -> bool:
     return all(abs(float(a) - float(b)) <= 0.011 + 0.02 * abs(float(b)) for a, b in pairs)
 
 
-def run(page: Path, small: bool, keep: Path | None = None) -> dict[int, str]:
-    """Run a page; what the blocks before each output printed, by the line of the output's block."""
-    namespace: dict[str, Any] = {"__name__": "__main__"}
+def run(page: Path, small: bool, namespace: dict[str, Any] | None = None) -> dict[int, str]:
+    """Run a page; what the block before each output printed, by the line of the output's block.
+
+    Args:
+        page: to run, in the current folder.
+        small: with few samples, and long blocks only checked.
+        namespace: where the names of its Python are left.
+    """
+    namespace = {} if namespace is None else namespace
+    namespace["__name__"] = "__main__"
     outputs: dict[int, str] = {}
     printed = ""
     found = blocks(page)

@@ -126,9 +126,9 @@ def api() -> str:
 def metrics() -> str:
     """Every metric by protocol; variants share the row of their metric."""
     words = (
-        f"All {len(METRICS)} of them, as `verax list metrics` shows them. `NAME{NORMALISED}` is 0 for chance and "
-        f"1 for the oracle, `NAME{CORE}` leaves out elements that repeat each other. What is done to a map before "
-        "it is scored: [Protocols and metrics](../protocols.md)."
+        f"All {len(METRICS)} of them, as `verax list metrics` shows them. `NAME{NORMALISED}` is 0 for chance "
+        f"and 1 for the oracle, `NAME{CORE}` leaves out elements that repeat each other. What is done to a map "
+        "before it is scored: [Protocols and metrics](../protocols.md)."
     )
     parts = [f"# Metrics\n\n{words}\n"]
     found = [METRICS.get(name) for name in METRICS]
@@ -187,8 +187,8 @@ def networks() -> str:
         for name, r in RECIPES.items()
     ]
     words = (
-        "As `verax list networks` shows them; weights of image networks are counted with two outputs, those of "
-        "the others with one. More: [Networks and certificates](../networks.md)."
+        "As `verax list networks` shows them; weights of image networks are counted with two outputs, those "
+        "of the others with one. More: [Networks and certificates](../networks.md)."
     )
     more = "`NETWORK@RECIPE` names both; without one it is `fast`. Values before they are fitted to a task."
     heads = ["recipe", "loss", "optimiser", "rate", "batch", "epochs", "adversary"]
@@ -215,7 +215,7 @@ def studies() -> str:
     keys = [
         [
             _code(key),
-            "" if field.is_required() else _code(field.default),
+            "" if field.is_required() or field.default == "" else _code(field.default).replace("'", '"'),
             re.sub(r"\s+", " ", meant[key]).strip(),
         ]
         for key, field in Study.model_fields.items()
