@@ -127,8 +127,8 @@ def metrics() -> str:
     """Every metric by protocol; variants share the row of their metric."""
     words = (
         f"All {len(METRICS)} of them, as `verax list metrics` shows them. `NAME{NORMALISED}` is 0 for chance "
-        f"and 1 for the oracle, `NAME{CORE}` leaves out elements that repeat each other. What is done to a map "
-        "before it is scored: [Protocols and metrics](../protocols.md)."
+        f"and 1 for the oracle, `NAME{CORE}` leaves out elements that repeat each other. What is done to a "
+        "map before it is scored: [Protocols and metrics](../protocols.md)."
     )
     parts = [f"# Metrics\n\n{words}\n"]
     found = [METRICS.get(name) for name in METRICS]
@@ -262,12 +262,10 @@ _CARD = re.compile(r"^### (\S+) \{#(\S+)\}.*?(?=^### |\Z)", re.MULTILINE | re.DO
 
 
 def _grid(items: list[tuple[str, str, str]]) -> list[str]:
-    lines = ['<div class="gallery" markdown="0">']
+    """Pictures that are links, with words under them; the style sheet makes columns of the paragraphs."""
+    lines = ['<div class="gallery" markdown>', ""]
     for picture, link, words in items:
-        text = words.replace("&", "&amp;").replace("<", "&lt;")
-        lines.append(
-            f'<a href="{link}"><img src="{picture}" alt="{text}" loading="lazy"><span>{text}</span></a>'
-        )
+        lines += [f"[![{words}]({picture}){{ loading=lazy }}<br>{words}]({link})", ""]
     return [*lines, "</div>", ""]
 
 

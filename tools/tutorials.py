@@ -108,7 +108,8 @@ def reasoning(names: Names) -> None:
     """Scenes of the new world with their truth."""
     task, cases = names["task"], names["cases"]
     figure, panels = plt.subplots(1, 6, figsize=(10, 2.1))
-    for axes, place in zip(panels, range(len(cases) - 12, len(cases), 2), strict=True):
+    telling = cases.truth.focus.flatten(1).any(1)  # scenes with something to see first
+    for axes, place in zip(panels, torch.argsort(~telling, stable=True)[:6].tolist(), strict=True):
         pixels = (cases.inputs[place] * 255).round().byte().numpy()
         axes.imshow(with_truth(pixels, cases.truth.focus[place].numpy(), cases.truth.avoid[place].numpy()))
         group, label = int(cases.group[place]), int(cases.targets[place])
