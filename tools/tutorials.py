@@ -129,9 +129,8 @@ def climate(names: Names) -> None:
         shown[method] = next(value for key, value in maps.items() if key.endswith(f"|{method}"))[0].numpy()
     figure, panels = plt.subplots(1, 5, figsize=(12, 1.9), layout="constrained")
     for axes, (name, values) in zip(panels, shown.items(), strict=True):
-        board = np.full(len(lat) * len(lon), np.nan)
-        board[cells.reshape(-1)] = values
-        board = board.reshape(len(lat), len(lon))
+        board = np.full((len(lat), len(lon)), np.nan)
+        board[cells[:, 0], cells[:, 1]] = values
         top = float(np.nanquantile(np.abs(board), 0.99))
         axes.set_facecolor("#cccccc")
         axes.pcolormesh(lon, lat, board, cmap="PRGn", norm=TwoSlopeNorm(0, -top, top), shading="nearest")
@@ -196,6 +195,7 @@ def main() -> int:
         page, names = DOCS / "tutorials" / f"{name}.md", Names()
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
+            os.environ["VERAX_STORE"] = str(Path(folder) / "store")  # nothing is there yet, as for a reader
             outputs = pages.run(page, small=False, namespace=names)
             DRAWINGS[name](names)
             os.chdir(DOCS)
