@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test test-full lint bench docs cards commands charting weights clean
+.PHONY: run test test-full lint bench docs cards commands reference tutorials charting weights clean
 
 run: $(VENV)/.core
 	$(BIN)/verax run smerf-quick
@@ -33,7 +33,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/scale.py
 
 docs: $(VENV)/.docs
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # Write the page of commands and the names that shells complete; a test says when they are out of date.
 commands: $(VENV)/.core
@@ -46,6 +46,14 @@ cards: $(VENV)/.core
 # Build the charting library that reports carry (needs node and npm).
 charting:
 	$(PYTHON) tools/charting.py
+
+# Write the reference and the gallery from the code; a test says when they are out of date.
+reference: $(VENV)/.core
+	$(BIN)/python tools/reference.py
+
+# Run the tutorials, fill in what they print and draw their pictures (minutes).
+tutorials: $(VENV)/.dev
+	$(BIN)/python tools/tutorials.py
 
 # Train the shipped networks again (minutes on a GPU, hours on a CPU).
 SETTINGS := simple-fr simple-nr complex-fr complex-cr1 complex-cr2 complex-cr3 complex-cr4

@@ -61,7 +61,7 @@ def test_docstrings_say_enough(name):
 
 
 def test_examples_run_as_written(tool):
-    examples = re.findall(r"^```py\n(.*?)^```", tool.PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    examples = re.findall(r"^```python\n(.*?)^```", tool.PAGE.read_text(), re.DOTALL | re.MULTILINE)
     assert len(examples) == len(BUILTIN)
     nobody = torch.zeros(len(PICTURES), 0)
     truth = Truth(PICTURES[:, 0] > 0.5, PICTURES[:, 0] < 0.5, nobody, nobody, nobody, ())

@@ -47,7 +47,19 @@ looks at, with a blue line around what its reasoning uses (focus) and a dashed o
 that it ignores (avoid). On the right is the map of the method with its default parameters: green speaks for
 the output, purple against it, white says nothing. A good map is green inside the blue line and white
 elsewhere. Colours follow the square root of the values, so that weak ones can be seen.
+
+<!-- docs: setup
+import torch, verax
+from verax.networks import NETWORKS
+cases = verax.task("{TASK}").cases(group={GROUP}, n=1)
+inputs, targets = cases.inputs, cases.targets
+convolutional = model = verax.task("{TASK}").network("{NETWORK}")
+transformer = NETWORKS.get("vit")(2).eval()
+additive = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 64 * 64, 2))
+-->
 """
+_OTHER = {"attention": "transformer", "additive": "additive"}
+"""What stands for `model` where the example network cannot be explained, when the page is run as a test."""
 
 
 def anchor(name: str) -> str:
@@ -63,7 +75,7 @@ def members() -> list[Card]:
 
 def has_picture(of: Card) -> bool:
     """Whether the example network can be explained: it has no attention, and is not additive."""
-    return of.method.needs not in ("attention", "additive")
+    return of.method.needs not in _OTHER
 
 
 def _code(value: object) -> str:
@@ -108,7 +120,11 @@ def text(of: Card) -> str:
     if of.parameters:
         lines += ["| parameter | default | meaning |", "|---|---|---|"]
         lines += [f"| `{p.name}` | {_code(p.default)} | {_cell(p.about)} |" for p in of.parameters] + [""]
-    return "\n".join([*lines, "```py", _call(of), "```", ""])
+    call = ["```python", _call(of), "```", ""]
+    if not has_picture(of):
+        call = [f"<!-- docs: setup\nmodel = {_OTHER[of.method.needs]}\n-->", "", *call]
+        call += ["<!-- docs: setup\nmodel = convolutional\n-->", ""]
+    return "\n".join([*lines, *call])
 
 
 def page() -> str:
