@@ -98,7 +98,9 @@ def run(
     keep_maps: Annotated[
         bool, typer.Option("--keep-maps", help="Keep raw maps, to score them again without explaining again.")
     ] = False,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds that one unit, or one training, may take.")] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds that one unit, or one training, may take.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan (verax plan) and stop.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no tables.")] = False,
 ) -> None:
