@@ -194,6 +194,8 @@ def run(
             teacher = taught(plan, make_folder(folder), where, options, quiet)
             trained = teacher.trained
             plan = planning.compile_plan(chosen, folder, failed=teacher.failed)
+    except Interrupted:  # which says how many are trained
+        raise
     except KeyboardInterrupt as stop:
         message = "Interrupted: networks that are trained are kept. Run the same command to go on."
         raise Interrupted(message) from stop
