@@ -68,8 +68,8 @@ FAULTS = {
     "a wrong command": ("<!-- docs: long (hours) -->\n```sh\nverax runn smerf\n```", "runn"),
     "a wrong study": ("<!-- docs: long (hours) -->\n```sh\nverax run smerff\n```", "smerff"),
     "a wrong parameter": (
-        "<!-- docs: long (hours) -->\n```python\nverax.completeness(m=3)\n```",
-        "no parameter 'm'",
+        "<!-- docs: long (hours) -->\n```python\nverax.score(maps, cases, protocl='sound')\n```",
+        "no parameter 'protocl'",
     ),
     "a name that is not there": ("<!-- docs: long (hours) -->\n```python\nverax.trian()\n```", "trian"),
     "a mark without a reason": ("<!-- docs: long -->\n```sh\nverax run smerf\n```", "reason"),
