@@ -127,7 +127,8 @@ def test_links_lead_somewhere(page):
 
 
 def test_every_page_is_in_the_navigation():
-    listed = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text()))
+    text = re.sub(r"#.*", "", (ROOT / "mkdocs.yml").read_text())
+    listed = set(re.findall(r"[\w/-]+\.md", text))
     assert listed == {str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]}
 
 
