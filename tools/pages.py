@@ -376,7 +376,7 @@ def main() -> int:
     os.environ |= {"COLUMNS": "96", "NO_COLOR": "1", "TERM": "dumb", "MPLBACKEND": "agg"}
     page = asked.page.resolve()
     with tempfile.TemporaryDirectory() as folder:
-        os.environ.setdefault("VERAX_STORE", str(Path(folder) / "store"))
+        Path(os.environ.setdefault("VERAX_STORE", f"{folder}/store")).mkdir(parents=True, exist_ok=True)
         os.chdir(folder)
         try:
             outputs = run(page, asked.small)

@@ -8,10 +8,11 @@ if (location.protocol === "file:") {
       frame.hidden = true;
       document.body.append(frame);
       const inner = frame.contentWindow;
+      const base = new URL(url, location.href);
       const load = (source) =>
         new Promise((done, failed) => {
           const script = inner.document.createElement("script");
-          script.src = new URL(source, new URL(url, location.href)).href;
+          script.src = new URL(source, base).href;
           script.onload = done;
           script.onerror = failed;
           inner.document.body.append(script);
@@ -19,7 +20,7 @@ if (location.protocol === "file:") {
       inner.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
       inner.importScripts = (...sources) => Promise.all(sources.map(load));
       this.inner = inner;
-      this.ready = load(url);
+      this.ready = load(base);
     }
     postMessage(data) {
       this.ready.then(() => this.inner.dispatchEvent(new this.inner.MessageEvent("message", { data })));
