@@ -82,6 +82,10 @@ def test_it_is_ranked_in_its_own_direction(ground):
     later = verax.Run(done.folder)
     assert later.leaderboard(metric="ground").equals(done.leaderboard(metric="ground"))
     assert not later.metrics["ground"].higher_is_better
+    page = later.report().read_text()
+    assert '<section id="own">' in page
+    assert "lower is better" in page
+    assert "own-ground-sound" in page
 
 
 def test_scores_are_reused_only_where_a_version_says_so(ground):

@@ -10,7 +10,7 @@ import pandas as pd
 from verax import reports
 from verax.errors import VeraxError
 from verax.reports import agreement, charts, figures, grids, number
-from verax.studies import tiers
+from verax.studies import exports, tiers
 from verax.studies.leaderboards import HEADLINES, ORACLE, SUCCESS
 
 if TYPE_CHECKING:
@@ -148,4 +148,21 @@ def other_tiers(runs: Sequence[tuple[int, Run]], protocol: str) -> list[dict[str
             note = f"{', '.join(run.tiers)}; {tiers.words(tier)}"
             part = {"family": family, "rows": rows(board, []), "note": note}
             found.append({**part, "chart": None, "single": False})
+    return found
+
+
+def own(run: Run, shelf: charts.Shelf) -> list[dict[str, Any]]:
+    """Leaderboards of the study's own metrics, over all tasks."""
+    found = []
+    for protocol, metric, board in exports.boards(run):
+        if metric not in run.metrics:
+            continue
+        better = "higher" if run.metrics[metric].higher_is_better else "lower"
+        order = [str(name) for name in board["method"]]
+        chart = charts.board(
+            f"own-{metric}-{protocol}", f"{metric}, {protocol} protocol", board, metric, order=order, lines={}
+        )
+        note = f"{run.metrics[metric].description} ({protocol} protocol; {better} is better)"
+        part = {"family": "all", "metric": metric, "rows": rows(board, []), "note": note}
+        found.append({**part, "chart": shelf.add(chart), "single": False})
     return found

@@ -146,6 +146,7 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
         "profile": boards.profile(digest, shelf),
         "tiers": boards.other_tiers(rest, digest.main),
         "ranks": ranks.parts(run, digest.main, list(digest.families), album, shelf),
+        "own_metrics": boards.own(run, shelf),
         "truths": truths.parts(run, list(digest.families)),
         "identified": identifiability.part(everything, album),
         "published": published,
