@@ -86,7 +86,7 @@ FILES = {
     "report.html": "one self-contained page",
     "figures/": "the figures as SVG and PNG",
     "maps.safetensors": "task, network, seed and method, joined by bars, -> one scaled map for each bucket",
-    "cases.safetensors": "the cases behind these maps: task and `inputs`, `focus`, `avoid`, `group` or `ids`, joined by a bar",
+    "cases.safetensors": "the cases behind them: task and `inputs`, `focus`, `avoid`, `group` or `ids`",
     "identification-*.csv": "where the study has `identify`: accuracy, confusion, contrast",
     "consistency.csv": "where vectors were studied with several trainings: how alike their maps are",
 }
