@@ -269,3 +269,12 @@ def test_a_reader_that_goes_away_leaves_no_traceback():
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(60) == 1
+
+
+@pytest.mark.parametrize(
+    "option", [["--dry-run"], ["--workers", "2"], ["--keep-maps"], ["--overwrite", "all"]]
+)
+def test_experiments_on_alignment_refuse_options_that_they_would_ignore(verax, option):
+    code, _, errors = verax("run", "alignment-mnist", *option)
+    assert code == 2
+    assert f"has no option {option[0]}" in errors

@@ -149,7 +149,10 @@ def run(
     if study.startswith(experiments.PREFIX):
         unused: dict[str, object] = {"tasks": tasks, "protocols": protocols, "seed": seed, "certify": certify}
         unused |= {"identify": identify, "renderer": renderer, "background": background}
-        unused |= {"field": field, "variable": variable, "metrics": metrics}
+        unused |= {"field": field, "variable": variable, "metrics": metrics, "dry_run": dry_run or None}
+        unused |= {"executor": executor, "workers": workers, "keep_maps": keep_maps or None}
+        unused |= {"overwrite": None if overwrite == "missing" else overwrite, "time_limit": time_limit}
+        unused |= {"address": address, "num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory}
         asked = {"methods": _names(methods), "networks": _names(networks), "seeds": _numbers(seeds)}
         found = experiments.run(
             study,
