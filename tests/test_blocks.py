@@ -189,7 +189,10 @@ def test_without_digits_there_is_one_sentence(monkeypatch):
     assert "worlds/block-digits" in {row["name"] for row in listed}
 
 
-@pytest.mark.parametrize("damage", [b"", b"nonsense", gzip.compress(b"\0\0\x08\x03" + b"\0" * 20)])
+DAMAGES = {"empty": b"", "nonsense": b"nonsense", "short": gzip.compress(b"\0\0\x08\x03" + b"\0" * 20)}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)  # gzip writes the time, a name must not
 def test_damaged_files_are_named(mnist, damage):
     path = mnist / "t10k-images-idx3-ubyte.gz"
     path.write_bytes(damage)
