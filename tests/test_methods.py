@@ -382,7 +382,8 @@ def test_bad_input(data):
         (dict(method="smoothgrad", samples=0), InvalidParameter, "sample"),
         (dict(model=lambda x: x), InvalidInput, "torch.nn.Module"),
         (dict(model=nn.Identity()), InvalidInput, "samples"),
-        (dict(inputs=inputs[0]), InvalidInput, "cannot run on inputs of shape"),
+        (dict(inputs=inputs[0]), InvalidInput, "A batch axis is missing"),
+        (dict(inputs=inputs[:, :2]), InvalidInput, "cannot run on inputs of shape"),
         (dict(method="occlusion", window="wide"), InvalidParameter, "a whole number"),
     ]
     for change, error, words in cases:

@@ -67,6 +67,7 @@ MANIFEST = {
     "tasks": "name, family, reasoning, looks, and the scene of each bucket",
     "networks": "task, network, seed, and the SHA-256 of its weights",
     "methods": "label, name, family, parameters, and what its maps promise to add up to",
+    "metrics": "own ones: name, direction, bounds, protocol, version",
     "certificates": "of every network: accuracies, interventions, and whether it passed",
     "units": "one entry for each cell: name, key, seconds, completeness gaps, samples left out",
     "failures": "what could not be computed: unit, method, reason, kind",

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from verax.cli.console import console
+from verax.cli.console import Json, print_json, say
 
 
 def export(
@@ -18,6 +18,7 @@ def export(
     tracking: Annotated[
         str | None, typer.Option(help="With mlflow: address of the server, or a folder.")
     ] = None,
+    json: Json = False,
 ) -> None:
     """Write all scores of a run as a table, or log the run to MLflow."""
     from verax.studies import exports
@@ -26,5 +27,7 @@ def export(
     given = {"experiment": experiment, "tracking": tracking}
     options = {name: value for name, value in given.items() if value is not None}
     made = exports.export(Run(run), format, out, **options)
-    words = f"MLflow run: {made}" if format == "mlflow" else f"Scores: {made}"
-    console.print(words, soft_wrap=True, markup=False, highlight=False)
+    if json:
+        print_json({"format": format, "mlflow_run" if format == "mlflow" else "path": str(made)})
+    else:
+        say(f"MLflow run: {made}" if format == "mlflow" else f"Scores: {made}")

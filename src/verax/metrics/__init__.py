@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
 
-from torch import Tensor
-
-from verax.cases import Truth
 from verax.errors import InvalidParameter
 from verax.registry import Registry
 
-Function = Callable[[Tensor, Truth], Tensor]
+if TYPE_CHECKING:  # a listing of metrics needs no torch
+    from torch import Tensor
+
+    from verax.cases import Truth
+
+Function: TypeAlias = "Callable[[Tensor, Truth], Tensor]"
 """Maps and the truth in, one score for each sample out."""
 
 

@@ -204,7 +204,10 @@ class Run:
         chosen = self.rows(protocol, metric or leaderboards.HEADLINES.get(protocol, ""))
         table = leaderboards.bucket_table(chosen, protocol=protocol, metric=metric)
         scenes = {task["name"]: task["groups"] for task in self.manifest["tasks"]}
-        words = [scenes[t][str(g)] for t, g in zip(table["task"], table["group"], strict=True)]
+        words = [
+            scenes[task].get(str(group), f"bucket {group}")
+            for task, group in zip(table["task"], table["group"], strict=True)
+        ]
         table.insert(2, "scene", words)
         return table
 
