@@ -40,7 +40,7 @@ class Tab:
         self, browser, path: Path, width: int = 1600, scheme: str = "light", anchor: str = ""
     ) -> None:
         context = browser.new_context(
-            viewport={"width": width, "height": 1000}, color_scheme=scheme, accept_downloads=True
+            viewport={"width": width, "height": 1000}, color_scheme=scheme, reduced_motion="reduce"
         )
         self.page, self.faults, self.requests = context.new_page(), [], []
         self.page.on(
@@ -50,6 +50,8 @@ class Tab:
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(path.as_uri() + anchor)
         self.page.wait_for_selector("#viewer canvas, #grid figure")
+        if self.page.locator("figure[data-chart]").count():
+            self.page.wait_for_selector("html[data-ready]")
 
     def draw_all(self) -> int:
         """Scroll through the page until every chart is drawn; how many there are."""
@@ -180,7 +182,8 @@ def test_tiles_are_cut_where_they_belong(tab):
     """The pixels of every tile are those of its own map."""
     same = tab.page.evaluate(
         """async () => {
-          const data = JSON.parse(document.getElementById("data").textContent), sheet = data.sheets[0];
+          const data = JSON.parse(document.getElementById("data").textContent);
+          const sheet = data.sheets.find((one) => one.task === document.getElementById("g-task").value);
           const image = new Image();
           image.src = sheet.maps;
           await image.decode();
@@ -199,6 +202,17 @@ def test_tiles_are_cut_where_they_belong(tab):
     )
     assert same
     tab.faults = [fault for fault in tab.faults if "willReadFrequently" not in fault]  # of this test
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", ["success", "shares", "provenance"])
+def test_links_lead_to_their_section(browser, report, width, name):
+    tab = Tab(browser, report, width)
+    tab.page.locator(f"nav a[href='#{name}']").click()
+    left = tab.page.evaluate("document.documentElement.scrollHeight - innerHeight - scrollY")
+    top = tab.page.locator(f"#{name}").bounding_box()["y"]
+    assert abs(top) < 5 or left < 5  # at the top of the window, or the page ends before
+    tab.close()
 
 
 def test_the_theme_can_be_changed(tab):

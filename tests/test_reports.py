@@ -186,7 +186,7 @@ def test_facts(tmp_path):
         "samples with a focus, scored 34",
         "samples the network got wrong 2",
         "failures 0",
-        "seconds of computing 12",
+        "seconds of computing, by the clock 12",
         "units taken from the store 4 of 10",
     ):
         assert fact in text

@@ -87,11 +87,24 @@ def parts(digest: Digest, protocol: str, album: figures.Album, shelf: charts.She
                     f"{family} tasks, {protocol} protocol: means with 95\u00a0% intervals",
                     board,
                     figures.LABELS[protocol],
-                    order=digest.methods(family),
+                    order=[str(method) for method in board["method"]],
                     lines=lines,
                 )
             )
         found.append(part)
+    return found
+
+
+def hero(
+    digest: Digest, main: Sequence[dict[str, Any]], published: Sequence[dict[str, Any]], shelf: charts.Shelf
+) -> list[charts.Chart]:
+    """The charts of the headline's family; that of the published protocol has the rows of the other."""
+    found: list[charts.Chart] = []
+    for part in (*main, *published):
+        if part["family"] == digest.headline and part["chart"]:
+            order = digest.boards[digest.main, digest.headline]["method"]
+            chart = charts.reordered(part["chart"], [str(name) for name in order]) if found else part["chart"]
+            found.append(shelf.add(chart) if found else chart)
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -53,6 +53,8 @@ _BELOW: Spec = {
     "symbolLimit": 12,
     "labelLimit": 140,
 }
+_LINES: Spec = {**_BELOW, "symbolType": "stroke", "symbolSize": 900, "symbolStrokeWidth": 1.6}
+"""Lines are told apart by their dashes, of which a short sample shows nothing."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Shelf:
         name, number = chart.name, 2
         while name in self.charts:
             name, number = f"{chart.name}-{number}", number + 1
-        placed = Chart(name, chart.title, chart.alt, chart.rows, chart.spec, chart.height)
+        placed = replace(chart, name=name)
         self.charts[name] = placed
         return placed
 
@@ -194,13 +196,25 @@ def board(
     return Chart(name, title, f"{title}: {alt}.", rows, spec, tall(rows, 110))
 
 
+def reordered(chart: Chart, order: Sequence[str]) -> Chart:
+    """The same chart with its methods in another order, to stand beside one that has it."""
+    layers = [
+        {**part, "encoding": {**part["encoding"], "y": methods_axis(order)}}
+        if "y" in part["encoding"]
+        else part
+        for part in chart.spec["layer"]
+    ]
+    title = f"{chart.title}, in the same order"
+    return replace(chart, name=f"{chart.name}-beside", title=title, spec={**chart.spec, "layer": layers})
+
+
 def _levels(levels: Rows) -> Spec:
     """Vertical lines, told apart by their dashes."""
     dashes = {"range": [[6, 3], [2, 3], [8, 3, 2, 3], [1, 0]]}
     drawn = layer(
         {"type": "rule", "color": "var(--muted)", "strokeWidth": 1.4},
         x={"field": "level", "type": "quantitative"},
-        strokeDash={"field": "line", "type": "nominal", "scale": dashes, "sort": None, "legend": _BELOW},
+        strokeDash={"field": "line", "type": "nominal", "scale": dashes, "sort": None, "legend": _LINES},
         tooltip=tip("line", level="at"),
     )
     return {**drawn, "data": {"values": levels}}

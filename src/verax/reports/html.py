@@ -10,6 +10,7 @@ import numpy as np
 from verax.errors import VeraxError
 from verax.files import make_folder, write_atomically
 from verax.metrics import METRICS
+from verax.networks.wired import WIRED
 from verax.reports import (
     agreement,
     atlas,
@@ -124,6 +125,7 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
     shown = {
         "manifest": {**manifest, "networks": whole["networks"], "certificates": whole["certificates"]},
         "study": manifest["study"],
+        "trained": any(entry["network"] != WIRED for entry in manifest["networks"]),
         "trainings": len({entry["seed"] for entry in manifest["networks"]}),
         "main": digest.main,
         "headline": HEADLINES[digest.main],
@@ -137,11 +139,7 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
         "data_notes": agreement.data_notes(manifest),
         "facts": provenance.facts(digest),
         "boards": main,
-        "hero": [
-            part["chart"]
-            for part in (*main, *published)
-            if part["family"] == digest.headline and part["chart"]
-        ],
+        "hero": boards.hero(digest, main, published, shelf),
         "slope": boards.slope(digest, shelf),
         "profile": boards.profile(digest, shelf),
         "tiers": boards.other_tiers(rest, digest.main),
@@ -164,6 +162,7 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
         "followed": [entry for entry in whole["certificates"] if "r2" not in entry],
         "bar": figures.uri("png", gallery.png(bar)),
         "methods": provenance.methods(manifest),
+        "own_tasks": provenance.own_tasks(manifest),
         "own": [str(entry["label"]) for entry in manifest["methods"] if entry["family"] == "own"],
         "command": line,
         "study_file": study_file,
@@ -173,7 +172,12 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
     return {
         **shown,
         "gallery": bool(viewer),
-        "data": {"charts": shelf.data(), "sheets": viewer, "higher": higher},
+        "data": {
+            "charts": shelf.data(),
+            "sheets": viewer,
+            "higher": higher,
+            "first": digest.families[digest.headline][0],
+        },
     }
 
 

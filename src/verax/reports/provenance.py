@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from verax import reports
 from verax.reports import agreement
 from verax.studies.leaderboards import HEADLINES
+from verax.tasks import TASKS
 
 if TYPE_CHECKING:
     from verax.reports.digests import Digest
@@ -39,7 +40,7 @@ def facts(digest: Digest) -> list[tuple[str, str]]:
             ("degenerate maps of methods", str(degenerate)),
             ("failures", str(len(manifest["failures"]))),
             ("seconds of training", f"{sum(t['seconds'] for t in manifest.get('trained', [])):.0f}"),
-            ("seconds of computing", f"{manifest['seconds']:.0f}"),
+            ("seconds of computing, by the clock", f"{manifest['seconds']:.0f}"),
             ("units taken from the store", _reused(manifest)),
         ]
     return [
@@ -49,9 +50,9 @@ def facts(digest: Digest) -> list[tuple[str, str]]:
         ("samples", str(sum(unit["samples"] for unit in subjects.values()))),
         ("samples with a focus, scored", scored),
         ("samples the network got wrong", str(sum(unit["wrong"] for unit in subjects.values()))),
-        ("degenerate maps of methods, all samples", str(degenerate)),
+        ("degenerate maps, scenes without a focus included", str(degenerate)),
         ("failures", str(len(manifest["failures"]))),
-        ("seconds of computing", f"{manifest['seconds']:.0f}"),
+        ("seconds of computing, by the clock", f"{manifest['seconds']:.0f}"),
         ("units taken from the store", _reused(manifest)),
     ]
 
@@ -77,3 +78,14 @@ def methods(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
         memory = f"{peak / 1e6:,.0f} MB" if peak else "–"
         rows.append({**entry, "parameters": parameters or "none", "timing": timing, "memory": memory})
     return rows
+
+
+def own_tasks(manifest: Mapping[str, Any]) -> list[str]:
+    """Tasks that are not verax's own, with the reasoning that makes them where they have one."""
+    found = []
+    for task in manifest["tasks"]:
+        name = str(task["name"]).partition("?")[0]
+        if name not in TASKS or not TASKS.builtin(name):
+            rule = str(task.get("reasoning") or "")
+            found.append(f"{task['name']} ({rule})" if rule else str(task["name"]))
+    return found

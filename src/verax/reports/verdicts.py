@@ -32,7 +32,9 @@ def verdict(board: pd.DataFrame | None, family: str, protocol: str) -> str:
     mean = number(best["value"], best["low"], best["high"], 2)
     higher = METRICS.get(HEADLINES[protocol]).higher_is_better
     place = "highest" if higher else "lowest, which is best"
-    text = f"On {family} tasks, {best['method']} scores {place}: {mean} {_PHRASES[protocol]}"
+    first = [str(name) for name in ranked.loc[ranked["rank"] == best["rank"], "method"]]
+    who = f"{best['method']} scores" if len(first) == 1 else f"{names(first)} are level and score"
+    text = f"On {family} tasks, {who} {place}: {mean} {_PHRASES[protocol]}"
     if np.isfinite(best["skill"]):
         skill = number(best["skill"], best["skill_low"], best["skill_high"], 2)
         if best["skill_low"] > 0:
@@ -43,7 +45,7 @@ def verdict(board: pd.DataFrame | None, family: str, protocol: str) -> str:
             compared = "but that is not clearly better than"
         control = f"the best control, {best['control']}, which never looks at the network"
         text += f", {compared} {control} (skill {skill})"
-    rest = ranked.iloc[1:]
+    rest = ranked[~ranked["method"].isin(first)]
     overlaps = rest["high"] >= best["low"] if higher else rest["low"] <= best["high"]
     level = [str(name) for name in rest.loc[overlaps, "method"]]
     if len(level) > 3:

@@ -5,7 +5,7 @@ import torch
 import verax
 
 
-@verax.method("positive-gradient", version="1")
+@verax.method("positive-gradient")
 def positive_gradient(model, inputs, targets):
     """Where more of the input would raise the output."""
     x = inputs.clone().requires_grad_()

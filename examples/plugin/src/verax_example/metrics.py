@@ -5,7 +5,7 @@ import torch
 import verax
 
 
-@verax.metric("middle-share", higher_is_better=True, bounds=(0, 1), version="1")
+@verax.metric("middle-share", higher_is_better=True, bounds=(0, 1))
 def middle_share(maps, truth):
     """Share of a map on focus pixels whose neighbours are all in focus."""
     rim = torch.nn.functional.max_pool2d((~truth.focus).float(), 3, stride=1, padding=1)

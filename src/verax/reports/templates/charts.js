@@ -121,32 +121,35 @@ const charts = (() => {
     figure.querySelector("[data-save=csv]").addEventListener("click", () => save(`${name}.csv`, csv(rows()), "text/csv"));
     figure.dataset.drawn = "yes";
   };
-  const start = (all) => {
-    const seen = new IntersectionObserver((entries) => {
-      for (const entry of entries) {
-        if (!entry.isIntersecting) continue;
-        seen.unobserve(entry.target);
-        mount(entry.target, all[entry.target.dataset.chart]).catch((error) => {
-          failed.push(String(error));
-          entry.target.querySelector(".canvas").textContent = "This chart could not be drawn; its numbers are in the table.";
-          console.error(error);
-        });
+  // All charts are drawn at once, one after the other: what a link leads to must not move afterwards.
+  const start = async (all) => {
+    for (const figure of document.querySelectorAll("figure[data-chart]")) {
+      try {
+        await mount(figure, all[figure.dataset.chart]);
+      } catch (error) {
+        failed.push(String(error));
+        figure.querySelector(".canvas").textContent = "This chart could not be drawn; its numbers are in the table.";
+        console.error(error);
       }
-    }, { rootMargin: "600px" });
-    const figures = [...document.querySelectorAll("figure[data-chart]")];
-    for (const figure of figures) seen.observe(figure);
-    addEventListener("beforeprint", () => { for (const figure of figures) if (!figure.dataset.drawn) { seen.unobserve(figure); mount(figure, all[figure.dataset.chart]); } });
+    }
+    const anchor = document.getElementById(location.hash.slice(1).split("?")[0]);
+    if (anchor) anchor.scrollIntoView();
+    document.documentElement.dataset.ready = "yes";
   };
 
   // --- light and dark: by the system, or by the button ---
   const button = document.getElementById("theme");
   const dark = () => (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  const store = (act) => { try { return act(localStorage); } catch { return null; } };
   const theme = (name) => {
     document.documentElement.dataset.theme = name;
+    store((kept) => kept.setItem("verax-theme", name));
     for (const source of document.querySelectorAll("picture source")) source.media = name === "dark" ? "all" : "not all";
     button.textContent = name === "dark" ? "Light" : "Dark";
   };
   if (button) {
+    const kept = store((place) => place.getItem("verax-theme"));
+    if (kept === "dark" || kept === "light") theme(kept);
     button.textContent = dark() ? "Light" : "Dark";
     button.addEventListener("click", () => theme(dark() ? "light" : "dark"));
     button.hidden = false;

@@ -10,7 +10,7 @@
   const tasks = [...new Set(sheets.map((sheet) => sheet.task))];
   const title = (sheet) => `${sheet.network}, seed ${sheet.seed}`;
   const of = (task) => sheets.filter((sheet) => sheet.task === task);
-  const blank = () => ({ task: tasks[0], net: 0, beside: "", bucket: "", sort: "", methods: null });
+  const blank = () => ({ task: tasks.includes(data.first) ? data.first : tasks[0], net: 0, beside: "", bucket: "", sort: "", methods: null });
   let state = blank();
 
   // --- the view stands behind the # of the address, so that it can be sent to somebody ---
