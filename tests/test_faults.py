@@ -14,7 +14,7 @@ import torch
 
 import bad_workers
 import verax
-from verax.errors import MethodFailed, OutputError, VeraxWarning, WeightsError
+from verax.errors import MethodFailed, MissingFile, OutputError, VeraxWarning, WeightsError
 from verax.methods import METHODS
 from verax.networks import teaching
 from verax.studies import plan as planning
@@ -421,3 +421,78 @@ def test_a_run_folder_that_was_begun_is_gone_on_with(tmp_path):
     (run.folder / "notes.txt").write_text("mine")
     with pytest.raises(OutputError, match="holds other things"):
         verax.run(SMALL, quiet=True)
+
+
+# -- what is left of earlier runs ----------------------------------------------------------------------------
+
+
+def exits(model, inputs, targets):
+    raise SystemExit(0)
+
+
+def test_a_method_that_ends_the_program_fails_alone(own):
+    with pytest.warns(VeraxWarning):
+        run = verax.run(SMALL, methods=[own("exits", exits), "gradient"], quiet=True)
+    assert "SystemExit" in run.failures[0]["reason"]
+    assert "gradient" in set(run.scores["method"])
+
+
+def _spoil(store, words):
+    """Change a byte in the part of the entry whose info has (or lacks) samples."""
+    for entry in upkeep.listing(Store(store)):
+        for path in Store(store).place(entry.key).glob(f"{entry.key}.*.{words}"):
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2 :] = bytes(len(data) - len(data) // 2)
+            path.write_bytes(data)
+
+
+def test_kept_maps_that_were_changed_are_not_scored(own_store):
+    first = verax.run(SMALL, quiet=True, keep_maps=True)
+    _spoil(own_store, "safetensors")
+    again = verax.run({**SMALL, "protocols": ["sound", "published"]}, quiet=True)
+    ours, theirs = (
+        run.rows("sound", "focus-share").sort_values(["method", "sample"])["value"].to_numpy()
+        for run in (first, again)
+    )
+    np.testing.assert_array_equal(ours, theirs)
+    assert again.manifest["damaged_entries"] > 0
+
+
+def test_a_damaged_entry_that_is_not_made_again_is_missed(own_store):
+    verax.run(SMALL, quiet=True)
+    _spoil(own_store, "parquet")
+    with pytest.raises(MethodFailed, match="was damaged and is set aside"):
+        verax.run(SMALL, quiet=True, overwrite="never")
+
+
+def test_old_results_do_not_stand_in_for_units_that_fail_now(own):
+    name = own("fickle", lambda model, inputs, targets: inputs)
+    verax.run(SMALL, methods=[name, "gradient"], quiet=True)
+    own("fickle", raises)
+    with pytest.warns(VeraxWarning):
+        again = verax.run(SMALL, methods=[name, "gradient"], quiet=True, overwrite="all")
+    assert [failure["method"] for failure in again.failures] == ["fickle"]
+    assert set(again.scores["method"]).isdisjoint({"fickle"})
+
+
+def stopped(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_a_run_that_was_stopped_while_it_was_written_is_no_run(tmp_path, monkeypatch):
+    folder = tmp_path / "out"
+    verax.run(SMALL, quiet=True, out=folder)
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            "verax.studies.writing.write", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
+        with pytest.raises(KeyboardInterrupt):
+            verax.run(SMALL, quiet=True, out=folder, seed=7)
+    with pytest.raises(MissingFile, match="stopped before it was written"):
+        verax.Run(folder).leaderboard()
+    assert verax.run(SMALL, quiet=True, out=folder, seed=7).manifest["study"]["seed"] == 7
+
+
+def test_the_time_limit_does_not_count_the_start_of_workers():
+    run = verax.run(SMALL, quiet=True, executor="processes", workers=1, time_limit=1.5)
+    assert run.failures == []

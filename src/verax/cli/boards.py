@@ -215,7 +215,7 @@ def show(run: Run) -> None:
         f"{manifest['reused_units']} of {manifest['total_units']} units taken from the store."
     )
     for entry in manifest["set_aside"][:_SHOWN]:
-        words = f"Set aside and computed anew: the entry {entry['key'][:12]} ({entry['reason']})"
+        words = f"Damaged and set aside: the entry {entry['key'][:12]} ({entry['reason']})"
         console.print(f"[yellow]{escape(words)}[/yellow]", soft_wrap=True)
     if passed < count:
         names = ", ".join(uncertified(manifest))

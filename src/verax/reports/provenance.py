@@ -61,7 +61,7 @@ def _reused(manifest: Mapping[str, Any]) -> str:
     """How many units were in the store, and how many entries of it could not be used."""
     total = manifest.get("total_units", len(manifest["units"]))
     damaged = manifest.get("damaged_entries", 0)
-    aside = f"; {damaged} damaged, set aside and computed anew" if damaged else ""
+    aside = f"; {damaged} damaged and set aside" if damaged else ""
     return f"{manifest.get('reused_units', 0)} of {total}{aside}"
 
 

@@ -45,12 +45,14 @@ class Tally:
     Attributes:
         computed: how many were computed now.
         reused: how many were in the store already.
+        failed: keys of those that were tried now and failed: what an earlier run left of them is not used.
         failures: unit, method, reason and kind of each that could not be computed.
         skipped: the same of those that are not there and were not to be computed.
     """
 
     computed: int = 0
     reused: int = 0
+    failed: set[str] = field(default_factory=set)
     failures: list[dict[str, str]] = field(default_factory=list)
     skipped: list[dict[str, str]] = field(default_factory=list)
 
@@ -110,6 +112,13 @@ class Driver:
         with closing(performed(self.executor, self.brief, self.device, partial(self._jobs, only))) as found:
             for outcome in found:
                 self._settle(outcome)
+
+    def miss(self, keys: Set[str]) -> None:
+        """Note units whose entries turned out to be damaged and are not to be made again."""
+        reason = f"its entry was damaged and is set aside; not computed: --overwrite {self.overwrite}"
+        for unit in self.plan.units:
+            if unit.key in keys:
+                self.tally.skipped.append({"unit": unit.name, "method": unit.label, "reason": reason})
 
     def finished(self) -> int:
         """How many units have a result; of very large plans, how many are known to have one."""
@@ -173,5 +182,6 @@ class Driver:
         else:
             assert outcome.failure is not None
             store.fail(unit.key, unit.name, outcome.failure)
+            self.tally.failed.add(unit.key)
             self.tally.fail(unit, outcome.failure.reason, outcome.failure.kind)
         self.watch(1, unit.name)

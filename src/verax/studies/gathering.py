@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,18 +65,18 @@ def whole(unit: Unit, result: Result, plan: Plan) -> bool:
     )
 
 
-def gather(plan: Plan, stores: Stores, path: Path) -> Gathered:
+def gather(plan: Plan, stores: Stores, path: Path, without: Set[str] = frozenset()) -> Gathered:
     """Write the score table of a plan to `path`, row group by row group, and collect the rest.
 
     A cell has rows only when all of its units are there: means over a part of the samples would be compared
-    with means over others.
+    with means over others. Units in `without` count as not there, whatever the store has of them.
     """
     found = Gathered()
     with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
         waiting: list[pa.Table] = []
         for cell in plan.cells:
             store = stores[cell]
-            if not all(unit.key in store for unit in cell.units()):
+            if not all(unit.key in store and unit.key not in without for unit in cell.units()):
                 continue
             parts: list[Result] = []
             for unit, result in _read(cell, plan, stores, found):

@@ -31,10 +31,11 @@ from verax.studies.identification import TABLES, Identification
 from verax.studies.options import Options
 from verax.studies.plan import Plan
 from verax.studies.readings import Reader
-from verax.studies.runs import CASES, CONSISTENCY, IDENTIFICATION, MANIFEST, MAPS, SCORES, Run
+from verax.studies.runs import CASES, CONSISTENCY, IDENTIFICATION, MANIFEST, MAPS, SCORES, UNFINISHED, Run
 from verax.studies.spec import MethodSpec, Study
 from verax.studies.store import Store
 from verax.studies.trainings import taught
+from verax.studies.units import code_digest
 from verax.studies.work import Brief
 from verax.tasks import Task
 
@@ -299,6 +300,8 @@ def _gathered(driver: Driver, target: Path) -> Gathered:
             except _Lost as found:
                 lost = found.keys
                 driver.tally.reused -= len(lost)
+                if driver.overwrite == "never":
+                    driver.miss(lost)
     except KeyboardInterrupt as stop:
         done, total = driver.finished(), len(driver.plan.units)
         raise Interrupted(
@@ -311,12 +314,15 @@ def _tabled(driver: Driver, target: Path) -> Gathered:
     """Write the score table."""
     plan = driver.plan
     with atomically(target / SCORES) as path:
-        found = gather(plan, driver.stores, path)
+        found = gather(plan, driver.stores, path, driver.tally.failed)
         if found.lost:
             raise _Lost(found.lost)
         if not any(cell.method is not None and cell.key in found.results for cell in plan.cells):
             reasons = [entry["reason"] for entry in (*driver.tally.failures, *driver.tally.skipped)]
             raise MethodFailed("No method gave a result: " + "; ".join(reasons[:3]))
+        # from here on the folder is that of this study, and no run before all of it is written
+        facts = {"study": plan.study.model_dump(), "plan": plan.key, "code": code_digest(), UNFINISHED: True}
+        write_atomically(target / MANIFEST, json.dumps(facts, default=repr).encode())
     return found
 
 

@@ -29,6 +29,8 @@ SCORES, MANIFEST, MAPS, CASES, REPORT = (
 )
 IDENTIFICATION = "identification-{}.csv"
 CONSISTENCY = "consistency.csv"
+UNFINISHED = "unfinished"
+"""Marks the manifest of a run that is being written: its scores may be there, the rest is not."""
 
 _KEPT = 1 << 29
 """Bytes of scores that a run keeps in memory, as long as nobody asks for all of them."""
@@ -61,6 +63,10 @@ class Run:
             raise MissingFile(f"The manifest of {str(self.folder)!r} cannot be read.") from error
         if not isinstance(found, dict) or "study" not in found:
             raise MissingFile(f"The manifest of {str(self.folder)!r} is damaged.")
+        if found.get(UNFINISHED):
+            raise MissingFile(
+                f"The run in {str(self.folder)!r} was stopped before it was written: run its command again."
+            )
         return found
 
     @cached_property

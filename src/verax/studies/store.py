@@ -19,7 +19,7 @@ from typing import IO
 
 from verax.errors import OutputError
 from verax.files import sync_folder, write_atomically
-from verax.studies.entries import DAMAGE, Damaged, Entry, Result, named_parts, pack, read_head, unpack
+from verax.studies.entries import DAMAGE, Damaged, Entry, Result, named_parts, pack, read_head, sha256, unpack
 from verax.studies.failures import Failure
 
 try:
@@ -118,8 +118,10 @@ class Store:
         except OSError as error:
             raise OutputError(f"Cannot read {str(self._head(key))!r}: {error.strerror}.") from error
         try:
-            names = named_parts(read_head(key, head))
-            parts = {name: (self.place(key) / name).read_bytes() for name in names}
+            digests = named_parts(read_head(key, head))
+            parts = {name: (self.place(key) / name).read_bytes() for name in digests}
+            if any(sha256(data) != digests[name] for name, data in parts.items()):
+                raise Damaged("the checksum of a part does not fit")
         except FileNotFoundError as error:
             raise Damaged("a part is missing") from error
         except OSError as error:

@@ -30,7 +30,7 @@ That is seconds to minutes of work on a CPU, enough to keep a GPU busy, and most
 
 _EXPLAINING = ("tasks", "networks", "engine", "methods")
 _SCORING = ("protocols", "metrics")
-_ALONE = ("cases.py", "seeding.py", "studies/execution.py")
+_ALONE = ("cases.py", "correlations.py", "seeding.py", "studies/execution.py")
 
 
 @cache

@@ -239,7 +239,7 @@ def perform(brief: Brief, job: Job, device: torch.device) -> Outcome:
                 shown = _shown(raw, job, many)
     except OutputError:
         raise
-    except (Exception, OutOfTime) as error:  # other people's code may raise anything
+    except (Exception, OutOfTime, SystemExit) as error:  # other people's code may raise anything
         return Outcome(bare, failure=describe(error), seconds=time.perf_counter() - start)
     return Outcome(bare, entry, maps, None, shown, time.perf_counter() - start)
 

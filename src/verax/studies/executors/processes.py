@@ -28,6 +28,12 @@ from verax.studies.work import Brief, Job, Outcome
 _TICK = 0.5
 """Seconds between looks at the clock."""
 
+_START = 300.0
+"""Seconds that a worker may take to start (importing torch, reading the brief) on a busy machine."""
+
+_READY = "ready"
+"""The first thing that a worker says: the time of its first job counts from then on."""
+
 
 def devices_for(device: torch.device, workers: int) -> list[torch.device]:
     """The device of each worker: all GPUs in turn where ``cuda`` is asked for without a number."""
@@ -53,6 +59,7 @@ class _Worker:
     job: Job | None = None
     since: float = 0.0
     outcome: Outcome | None = None
+    ready: bool = False
 
 
 class Processes:
@@ -117,10 +124,16 @@ def _settled(busy: list[_Worker], limit: float | None) -> Iterator[_Worker]:
     heard = set(wait([part for worker in busy for part in (worker.pipe, worker.process.sentinel)], _TICK))
     for worker in busy:
         assert worker.job is not None
+        allowed = None if limit is None else limit if worker.ready else limit + _START
         if worker.pipe in heard or worker.process.sentinel in heard:
-            worker.outcome = _said(worker)
+            said = _said(worker)
+            if said == _READY:
+                worker.ready, worker.since = True, time.monotonic()
+                continue
+            worker.outcome = cast("Outcome | None", said)
             yield worker
-        elif limit is not None and time.monotonic() - worker.since >= limit and not worker.pipe.poll():
+        elif allowed is not None and time.monotonic() - worker.since >= allowed and not worker.pipe.poll():
+            assert limit is not None
             worker.process.kill()
             worker.process.join()
             worker.outcome = Outcome(worker.job._replace(maps=None), failure=late(limit))
@@ -133,8 +146,8 @@ def _hand(worker: _Worker, job: Job) -> None:
         worker.pipe.send(job)
 
 
-def _said(worker: _Worker) -> Outcome | None:
-    """What a worker says; None where it has died."""
+def _said(worker: _Worker) -> Outcome | str | None:
+    """What a worker says: that it is ready, or an outcome; None where it has died."""
     try:
         said = worker.pipe.recv() if worker.pipe.poll() else None
     except (EOFError, OSError):
@@ -143,7 +156,7 @@ def _said(worker: _Worker) -> Outcome | None:
         worker.process.join()
     elif isinstance(said, OutputError):
         raise said
-    return cast("Outcome | None", said)
+    return cast("Outcome | str | None", said)
 
 
 @contextmanager
@@ -177,6 +190,7 @@ def _serve(pipe: Connection, device: str) -> None:
         torch.set_num_threads(work.THREADS)
     try:
         brief: Brief = pickle.loads(pipe.recv_bytes())  # from the process that started this one
+        pipe.send(_READY)
         while True:
             job = pipe.recv()
             try:
