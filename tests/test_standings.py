@@ -133,7 +133,7 @@ def test_a_run_that_shares_no_picture_is_left_out_and_named(tmp_path):
 def test_skill_is_that_of_the_run(tmp_path):
     folder = write(tmp_path / "one", scores(samples=8, seeds=(0, 1)))
     mine = _rows(standings([folder]).boards[0])
-    theirs = verax.open_run(folder).leaderboard().set_index("method")
+    theirs = verax.Run(folder).leaderboard().set_index("method")
     for name in ("skill", "skill_low", "skill_high"):
         for method in ("gradient", "lrp-a", "grad-cam"):
             assert mine[name][method] == pytest.approx(theirs[name][method], abs=1e-9)
