@@ -5,9 +5,11 @@ import re
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import verax
 from made_up_runs import scores, write
+from verax.cli.main import app
 from verax.errors import InvalidInput, UnknownName
 from verax.studies.standings import standings
 
@@ -205,3 +207,16 @@ def test_the_page_is_inert_and_the_record_is_json(tmp_path):
     assert " style=" not in text  # the policy would ignore it
     rows = json.loads(json.dumps(found.record(), allow_nan=False))["rows"]
     assert {row["task"] for row in rows} == {"all", "textbox/simple-fr", "textbox/simple-nr"}
+
+
+def test_the_command_shows_skill_and_what_was_left_out(tmp_path):
+    one = write(tmp_path / "one", scores())
+    two = write(tmp_path / "two", scores(methods=("mine",), samples=4))
+    csv, page = tmp_path / "board.csv", tmp_path / "board.html"
+    done = CliRunner().invoke(app, ["leaderboard", str(one), str(two), "--csv", str(csv), "--out", str(page)])
+    assert done.exit_code == 0, done.output
+    table = pd.read_csv(csv).set_index(["task", "method"])
+    line = next(line for line in done.output.splitlines() if " mine " in line)
+    assert f"{table['skill']['all', 'mine']:.2f} [" in line
+    assert "12 of 18" in " ".join(done.output.split())
+    assert {"skill_low", "skill_high", "family"} <= set(table)
