@@ -18,9 +18,9 @@ NAME = "leaderboard.html"
 FOOTER = (
     "Means over buckets with 95 % intervals (bootstrap over training seeds and pictures), and places (#) on "
     "each task. Skill is 0 for the best control and 1 for the oracle, over all tasks of the table. Only "
-    "tasks of one family are averaged, and only pictures that all runs of a task have count. Methods without some "
-    "of them have no rank over all tasks. Grey rows are controls, which never look at a network, and the "
-    "oracle, which knows the truth. Press a heading to sort."
+    "tasks of one family are averaged, and only pictures that all runs of a task have count. Methods without "
+    "some of them have no rank over all tasks. Grey rows are controls, which never look at a network, and "
+    "the oracle, which knows the truth. Press a heading to sort."
 )
 
 
