@@ -254,9 +254,8 @@ def _matched(one: pd.DataFrame, two: pd.DataFrame, names: tuple[str, str], notes
         common &= pd.MultiIndex.from_frame(joined[_SUBJECT]).isin(subjects)
     for side, name in (("left_only", names[0]), ("right_only", names[1])):
         if count := int((common & (joined["_merge"] == side)).sum()):
-            notes.append(
-                f"Only in {name}: {count} score{'s' * (count > 1)} of methods, tasks and networks that both have."
-            )
+            noun = "scores" if count > 1 else "score"
+            notes.append(f"Only in {name}: {count} {noun} of methods, tasks and networks that both have.")
     pairs = joined[both & joined["first"].notna() & joined["second"].notna()].drop(columns="_merge")
     if pairs.empty:
         raise InvalidInput(f"{names[0]!r} and {names[1]!r} have no scored picture in common.")
