@@ -46,7 +46,7 @@ def scores(
 
 
 def write(folder, table, *, study="made-up", fingerprints=None, seed=0, code="a" * 64, created="2026-01-01",
-          sha=None, passed=True):  # fmt: skip
+          sha=None, passed=True, family="simple"):  # fmt: skip
     """A run folder with this score table."""
     folder.mkdir(parents=True)
     table.to_parquet(folder / "scores.parquet", index=False)
@@ -63,7 +63,7 @@ def write(folder, table, *, study="made-up", fingerprints=None, seed=0, code="a"
         "tasks": [
             {
                 "name": name,
-                "family": "simple",
+                "family": family,
                 "reasoning": "A -> 1",
                 "renderer": "sound",
                 "fingerprint": (fingerprints or {}).get(name, f"print of {name}"),

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+import made_up_runs
 import verax
 from made_up_reports import Made, build
 from verax.reports import pages, sheets
+from verax.studies.standings import standings
 
 EVIL = "</script><img src=x onerror=window.hacked=1>{{7*7}}${alert(1)}'\""
 WIDTHS = [400, 1600]
@@ -305,3 +307,27 @@ def test_json_cannot_end_its_script():
     text = str(pages.script_json({"name": EVIL + "\u2028"}))
     assert "<" not in text
     assert "\u2028" not in text
+
+
+@pytest.mark.parametrize("name", ["leaderboard", "comparison"])
+def test_wide_tables_on_a_phone_say_that_they_scroll(browser, tmp_path, name):
+    one = made_up_runs.write(tmp_path / "one", made_up_runs.scores())
+    two = made_up_runs.write(tmp_path / "two", made_up_runs.scores(noise=1))
+    found = standings([one, two]) if name == "leaderboard" else verax.compare(one, two)
+    path = found.report(tmp_path / f"{name}.html")
+    page = browser.new_page(viewport={"width": 400, "height": 800})
+    page.goto(path.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") == 400  # the tables scroll, not the page
+    region = page.locator(".scroll").first
+    assert page.locator(".hint").first.is_visible()
+    assert "more" in region.get_attribute("class")
+    region.evaluate("each => { each.scrollLeft = each.scrollWidth; }")
+    page.wait_for_function("!document.querySelector('.scroll').classList.contains('more')")
+    left = region.bounding_box()["x"]
+    for selector in ("thead th.name", "tbody th"):  # what a row is about stays in sight
+        assert region.locator(selector).first.bounding_box()["x"] == pytest.approx(left, abs=1)
+    last = region.locator("tbody tr").first.locator("td").last.bounding_box()
+    assert last["x"] + last["width"] <= 400
+    page.set_viewport_size({"width": 1800, "height": 800})
+    page.wait_for_function("document.querySelector('.hint').hidden")
+    page.close()

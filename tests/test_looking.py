@@ -80,7 +80,9 @@ def test_leaderboard(verax, runs, tmp_path):
     (tmp_path / "leaderboard.html").unlink()
     code, out, _ = verax("leaderboard", *runs, "--json", "--csv", "board.csv")
     assert json.loads(out)["left_out"] == []
-    assert (tmp_path / "board.csv").read_text().startswith("network,tier,task,rank,method,value,low,high")
+    assert (
+        (tmp_path / "board.csv").read_text().startswith("network,tier,family,task,rank,method,value,low,high")
+    )
     assert not (tmp_path / "leaderboard.html").exists()
 
 

@@ -154,6 +154,37 @@ def test_differences_have_pictures(tmp_path):
     assert "won : lost" in html
 
 
+def test_show_says_scenes_and_what_it_drops(cases):
+    task = verax.task("textbox/complex-cr1")
+    one = task.cases(group=task.groups[3], n=2)
+    assert [title for title, _ in show(one.truth.ideal.float(), one).rows] == [
+        task.describe(task.groups[3])
+    ] * 2
+    own = verax.TextBox("own/unknown", "box1 -> 1; otherwise -> 0").cases(group=7, n=2)
+    assert [title for title, _ in show(own.truth.ideal.float(), own).rows] == ["bucket 7"] * 2
+    some = show(cases.truth.ideal.float(), cases, most=4)
+    assert f"4 of {len(cases)} cases shown" in some._repr_html_()
+    assert repr(some) == f"Picture(4 of {len(cases)} cases, 2 pictures of each)"
+    alone = show(None, cases, most=7)  # two rows of pictures side by side
+    assert f"7 of {len(cases)} cases shown" in alone.legend
+    assert repr(alone) == f"Picture(7 of {len(cases)} cases, 1 picture of each)"
+    assert repr(show(None, cases[:1])) == "Picture(1 case, 1 picture of each)"
+    assert "shown" not in show(None, cases[:7]).legend
+
+
+def test_numbers_of_things_read_well(tmp_path):
+    one = write(tmp_path / "one", scores(tasks=("textbox/simple-fr",), methods=("gradient", "random")))
+    two = write(tmp_path / "two", scores(tasks=("textbox/simple-fr",), methods=("lrp-a", "random")))
+    run = verax.Run(one)
+    assert "'made-up', 1 task, " in repr(run)
+    assert "1 task, 1 of 1 network certified" in run._repr_html_()
+    assert "2 tasks" in repr(verax.Run(write(tmp_path / "more", scores())))
+    nothing = verax.compare(one, two).sentence()
+    assert "0 tests" not in nothing
+    assert "Nothing was tested" in nothing
+    assert "among 1 test (Holm" in verax.compare(one, write(tmp_path / "same", run.scores)).sentence()
+
+
 def test_a_run_that_cannot_be_ranked_says_why(tmp_path):
     run = verax.Run(write(tmp_path / "one", scores(methods=("gradient",), metric="avoid-share")))
     assert "focus-share" in notebook.run(run)

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verax.errors import InvalidInput, ReasoningError, UnknownName
-from verax.tasks.textbox import TEXTBOX, Kind, Look, Reasoning, World
+from verax.tasks.textbox import TEXTBOX, Kind, Look, Reasoning, TextBox, World
 from verax.tasks.textbox.grammar import parse
 from verax.tasks.textbox.settings import SETTINGS
 
@@ -229,3 +229,11 @@ def test_a_new_world_with_more_labels():
     assert reasoning.avoid({"lamp": "red", "cross": True}) == {"cross"}
     assert reasoning.label({"lamp": "green", "cross": True}) == 0
     assert world.describe({"lamp": "green", "cross": True}) == "green + cross"
+
+
+@pytest.mark.parametrize("rules", ["box1 -> 1; otherwise -> 1", "box1 -> 1", "box1 -> 0; text = A -> 0"])
+def test_a_task_needs_two_labels(rules):
+    with pytest.raises(InvalidInput, match="gives every scene the label") as caught:
+        TextBox("own/one", rules)
+    assert str(caught.value).count(". ") == 0  # one sentence
+    assert TextBox("own/two", "box1 -> 1; text = A -> 0").classes == 2

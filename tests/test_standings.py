@@ -5,8 +5,11 @@ import re
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+import verax
 from made_up_runs import scores, write
+from verax.cli.main import app
 from verax.errors import InvalidInput, UnknownName
 from verax.studies.standings import standings
 
@@ -84,6 +87,84 @@ def test_networks_and_tiers_are_never_mixed(tmp_path):
     assert [(board.network, board.tier) for board in boards] == [("wired", 1), ("cnn4", 2), ("vgg16", 0)]
 
 
+def _rows(board, task=""):
+    return board.table[board.table["task"] == task].set_index("method")
+
+
+def test_runs_with_other_numbers_of_pictures_are_ranked_on_those_they_share(tmp_path):
+    few = write(tmp_path / "few", scores(methods=("mine", "random", "oracle"), samples=3))
+    many = write(tmp_path / "many", scores(methods=("gradient", "lrp-a"), samples=12), created="2026-02-01")
+    found = standings([few, many])
+    overall = _rows(found.boards[0])
+    assert set(overall["samples"]) == {2 * 3 * 3}
+    table = pd.read_parquet(many / "scores.parquet")
+    same = table[table["sample"] % 1000 < 3]
+    means = same.groupby(["method", "task", "group"])["value"].mean().groupby("method").mean()
+    assert overall["value"]["gradient"] == pytest.approx(means["gradient"])
+    assert "9 of 36 on textbox/simple-fr (cnn4), textbox/simple-nr (cnn4)" in found.notes[0]
+    assert not standings([few]).notes
+
+
+def test_an_interval_does_not_depend_on_which_other_runs_are_listed(tmp_path):
+    seeds = (0, 1, 2)
+    mine = write(tmp_path / "mine", scores(methods=("mine", "random", "oracle"), samples=4, seeds=seeds))
+    # the newer run stands first, with its seeds in another order and more pictures
+    table = scores(methods=("gradient", "lrp-a"), samples=9, seeds=seeds[::-1])
+    other = write(tmp_path / "other", table, created="2026-02-01")
+    alone, beside = (standings(runs).boards[0] for runs in ([mine], [mine, other]))
+    for task in ("", "textbox/simple-fr"):
+        for name in ("value", "low", "high", "skill", "skill_low", "skill_high"):
+            expected = _rows(alone, task)[name]["mine"]
+            assert _rows(beside, task)[name]["mine"] == pytest.approx(expected), name
+
+
+def test_a_run_that_shares_no_picture_is_left_out_and_named(tmp_path):
+    new = write(tmp_path / "new", scores(seeds=(0,)), created="2026-02-01")
+    old = write(tmp_path / "old", scores(methods=("mine",), seeds=(1,)))
+    part = scores(methods=("other",), tasks=("textbox/simple-fr",), seeds=(1,))
+    part = pd.concat([part, scores(methods=("other",), tasks=("textbox/simple-nr",))])
+    part = write(tmp_path / "part", part)
+    found = standings([new, old, part])
+    assert "shares no picture" in found.left_out["old"]
+    assert [run["label"] for run in found.runs] == ["new", "part"]
+    assert "mine" not in set(found.boards[0].table["method"])
+    assert any("part shares no picture" in note and "simple-fr" in note for note in found.notes)
+    assert _rows(found.boards[0], "textbox/simple-nr")["rank"]["other"] >= 1
+
+
+def test_skill_is_that_of_the_run(tmp_path):
+    folder = write(tmp_path / "one", scores(samples=8, seeds=(0, 1)))
+    mine = _rows(standings([folder]).boards[0])
+    theirs = verax.Run(folder).leaderboard().set_index("method")
+    for name in ("skill", "skill_low", "skill_high"):
+        for method in ("gradient", "lrp-a", "grad-cam"):
+            assert mine[name][method] == pytest.approx(theirs[name][method], abs=1e-9)
+        assert mine[name][["random", "oracle"]].isna().all()
+    assert 0 < mine["skill"]["gradient"] < mine["skill"]["lrp-a"] < 1
+    assert mine["control"]["gradient"] == "random"
+    text = standings([folder]).report(tmp_path / "board.html").read_text()
+    assert ">skill" in text
+    assert f"{mine['skill']['gradient']:.2f}" in text
+    ask = standings([write(tmp_path / "two", scores(methods=("gradient",)))]).boards[0]
+    assert _rows(ask)["skill"].isna().all()  # neither a control nor the oracle
+
+
+def test_only_tasks_of_one_family_are_averaged_and_runs_are_those_of_the_task(tmp_path):
+    one = write(tmp_path / "one", scores(tasks=("textbox/simple-fr", "textbox/simple-nr")))
+    two = write(tmp_path / "two", scores(tasks=("textbox/simple-fr",), methods=("gradient",), seeds=(0,)))
+    three = write(tmp_path / "three", scores(tasks=("blocks/a",)), family="worlds")
+    found = standings([one, two, three])
+    assert [(board.family, board.tasks) for board in found.boards] == [
+        ("simple", ("textbox/simple-fr", "textbox/simple-nr")),
+        ("worlds", ("blocks/a",)),
+    ]
+    table = found.frame().set_index(["family", "task", "method"])
+    assert table["runs"]["worlds", "blocks/a", "gradient"] == "three"
+    assert table["runs"]["worlds", "all", "gradient"] == "three"
+    assert "two" not in table["runs"]["simple", "textbox/simple-nr", "gradient"]
+    assert not any("without a rank" in note for note in found.notes)
+
+
 def test_methods_that_lack_a_task_have_no_rank_over_all(tmp_path):
     one = write(tmp_path / "one", scores())
     two = write(tmp_path / "two", scores(methods=("mine",), tasks=("textbox/simple-fr",)))
@@ -126,3 +207,16 @@ def test_the_page_is_inert_and_the_record_is_json(tmp_path):
     assert " style=" not in text  # the policy would ignore it
     rows = json.loads(json.dumps(found.record(), allow_nan=False))["rows"]
     assert {row["task"] for row in rows} == {"all", "textbox/simple-fr", "textbox/simple-nr"}
+
+
+def test_the_command_shows_skill_and_what_was_left_out(tmp_path):
+    one = write(tmp_path / "one", scores())
+    two = write(tmp_path / "two", scores(methods=("mine",), samples=4))
+    csv, page = tmp_path / "board.csv", tmp_path / "board.html"
+    done = CliRunner().invoke(app, ["leaderboard", str(one), str(two), "--csv", str(csv), "--out", str(page)])
+    assert done.exit_code == 0, done.output
+    table = pd.read_csv(csv).set_index(["task", "method"])
+    line = next(line for line in done.output.splitlines() if " mine " in line)
+    assert f"{table['skill']['all', 'mine']:.2f} [" in line
+    assert "12 of 18" in " ".join(done.output.split())
+    assert {"skill_low", "skill_high", "family"} <= set(table)

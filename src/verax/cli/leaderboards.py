@@ -38,7 +38,8 @@ def leaderboard(
 ) -> None:
     """Put the methods of many runs into one leaderboard: a page that sorts without a server.
 
-    Runs with other versions of a task, other pictures or other weights are left out, and named.
+    Runs with other versions of a task, other pictures or other weights are left out, and named; of each task
+    the pictures that all runs have count. Only tasks of one family are averaged.
     """
     from verax.files import make_folder, write_atomically
     from verax.studies.standings import standings
@@ -72,13 +73,13 @@ def spread(folder: Path) -> list[Path]:
 
 
 def show(found: Standings) -> None:
-    """Print one table for each network, and what was left out."""
+    """Print one table for each network and family of tasks, and what was left out."""
     better = "higher" if found.higher_is_better else "lower"
     for board in found.boards:
         console.print(_table(board, f"{found.metric}, {found.protocol} protocol, {better} is better"))
     console.print(
-        "Means over buckets with 95 % intervals. Dim rows are controls and the oracle; methods that lack a "
-        "task have no rank.",
+        "Means over buckets with 95 % intervals. Skill: 0 is the best control, 1 the oracle. Dim rows are "
+        "controls and the oracle; methods that lack pictures of a task have no rank.",
         style="dim",
     )
     for note in found.notes:
@@ -92,21 +93,27 @@ def _table(board: Board, words: str) -> Table:
     from verax.studies import tiers
 
     known = {(row["method"], row["task"]): row for row in board.table.to_dict("records")}
+    skilled = bool(board.overall["skill"].notna().any())
     # what does not fit a line is in the page and the CSV file
-    shown = board.tasks[: max(0, (console.width - 48) // 12)]
-    title = f"{board.network} ({tiers.words(board.tier)})\n{words}"
+    shown = board.tasks[: max(0, (console.width - (68 if skilled else 48)) // 12)]
+    title = f"{board.network}, {board.family} tasks ({tiers.words(board.tier)})\n{words}"
     table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("", justify="right", no_wrap=True, min_width=2)
     table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
     table.add_column("all tasks", justify="right", no_wrap=True)
+    if skilled:
+        table.add_column("skill", justify="right", no_wrap=True)
     for name in task_labels(shown):
         table.add_column(escape(name), justify="right", max_width=11, no_wrap=True, overflow="ellipsis")
     for row in board.overall.astype({"rank": "float64"}).to_dict("records"):
         missing = row["value"] != row["value"]
         value = "incomplete" if missing else f"{row['value']:.2f} {interval(row['low'], row['high'], 2)}"
+        skill = [] if not skilled else [""]
+        if row["skill"] == row["skill"]:
+            skill = [f"{row['skill']:.2f} {interval(row['skill_low'], row['skill_high'], 2)}"]
         cells = [known[row["method"], task]["value"] for task in shown]
         rank = "" if row["rank"] is None or row["rank"] != row["rank"] else str(int(row["rank"]))
-        line = [rank, str(row["method"]), value, *("–" if v != v else f"{v:.2f}" for v in cells)]
+        line = [rank, str(row["method"]), value, *skill, *("–" if v != v else f"{v:.2f}" for v in cells)]
         table.add_row(*map(escape, line), style="" if rank else "dim")
     if hidden := len(board.tasks) - len(shown):
         table.caption = f"and {hidden} more task{'s' * (hidden > 1)}, which the page and --csv have"

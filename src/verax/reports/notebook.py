@@ -83,8 +83,9 @@ def run(found: Run) -> str:
     """The leaderboard of a run as a picture and a table, and what went wrong."""
     manifest, study = found.manifest, found.manifest["study"]
     passed = sum(bool(entry["passed"]) for entry in manifest["certificates"])
-    words = f"{len(study['tasks'])} tasks, {passed} of {len(manifest['certificates'])} networks certified"
-    words += f", {len(found.failures)} failures" if found.failures else ""
+    count, trained, lost = len(study["tasks"]), len(manifest["certificates"]), len(found.failures)
+    words = f"{count} task{'s' * (count != 1)}, {passed} of {trained} network{'s' * (trained != 1)} certified"
+    words += f", {lost} failure{'s' * (lost != 1)}" if lost else ""
     parts: list[Markup] = []
     try:
         protocol = found.main

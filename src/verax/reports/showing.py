@@ -55,11 +55,15 @@ class Picture:
 
     Attributes:
         rows: a title and tiles for each case, all rows with the same names.
-        legend: what lines and colours mean.
+        legend: what lines and colours mean, and how many cases are not shown.
+        cases: how many cases are shown; those without maps stand side by side, several in a row.
+        given: how many cases there were.
     """
 
     rows: tuple[tuple[str, tuple[Tile, ...]], ...]
     legend: str
+    cases: int
+    given: int
 
     @cached_property
     def figure(self) -> Figure:
@@ -136,7 +140,10 @@ class Picture:
         )
 
     def __repr__(self) -> str:
-        return f"Picture({len(self.rows)} cases, {len(self.rows[0][1])} pictures of each)"
+        number = f"{self.cases} of {self.given}" if self.cases < self.given else str(self.cases)
+        each = 1 if self.cases != len(self.rows) else len(self.rows[0][1])
+        cases = f"{number} case{'s' * (self.given != 1)}"
+        return f"Picture({cases}, {each} picture{'s' * (each != 1)} of each)"
 
 
 def show(
@@ -153,7 +160,8 @@ def show(
         maps: what `explain` gave: attributions with the shape of ``cases.inputs`` or ``(N, H, W)``; several
             of them by their names, ``{"gradient": maps, ...}``; or None for the cases alone.
         cases: the cases that were explained.
-        titles: a word for each case (default: the scene of its bucket).
+        titles: a word for each case (default: the scene of its bucket; its number as a bucket where the task
+            is not known by name, and as a case where the task has one bucket alone).
         scores: say the focus-share (of vectors the correlation with the truth) under each map.
         most: how many cases are shown: the first ones.
 
@@ -174,15 +182,18 @@ def show(
     under = {name: _scores(values, some) if scores else [""] * len(some) for name, values in checked.items()}
     draw = _pictures if some.inputs.ndim == 4 else _vectors
     lines = list(draw(some, checked, under))
+    dropped = [f"{len(some)} of {len(cases)} cases shown."] if len(some) < len(cases) else []
     if len(lines[0]) == 1:  # inputs alone stand side by side
         alone = [replace(line[0], name="", caption=label) for line, label in zip(lines, labels, strict=True)]
         parts = [alone[first : first + _ACROSS] for first in range(0, len(alone), _ACROSS)]
-        return Picture(tuple(("", tuple(part)) for part in parts), OUTLINES)
+        legend = " ".join([OUTLINES, *dropped])
+        return Picture(tuple(("", tuple(part)) for part in parts), legend, len(some), len(cases))
     words = [OUTLINES] if some.inputs.ndim == 4 else []
     words += [COLOURS]
     if checked and scores:
         words.append(f"Under each map: its {_headline(some)[1]}.")
-    return Picture(tuple(zip(labels, lines, strict=True)), " ".join(words))
+    rows = tuple(zip(labels, lines, strict=True))
+    return Picture(rows, " ".join([*words, *dropped]), len(some), len(cases))
 
 
 def _headline(cases: Cases) -> tuple[str, str]:
@@ -192,17 +203,15 @@ def _headline(cases: Cases) -> tuple[str, str]:
 
 
 def _scenes(cases: Cases) -> list[str]:
-    """What is in each case, where its task can say it, or its bucket."""
-    try:
-        describe = getattr(find_task(cases.task), "describe", None)
-    except VeraxError:
-        describe = None
+    """What is in each case, where its task can say it, or its bucket; of the only one there is: the case."""
     groups = cases.group.tolist()
-    if len(set(groups)) == 1:
-        return [f"case {number}" for number in range(1, len(groups) + 1)]
-    if describe is None:
+    try:
+        task = find_task(cases.task)
+    except VeraxError:
         return [f"bucket {group}" for group in groups]
-    return [str(describe(group)) for group in groups]
+    if len(task.groups) == 1:
+        return [f"case {number}" for number in range(1, len(groups) + 1)]
+    return [str(task.describe(group)) for group in groups]
 
 
 def _checked(name: object, values: Any, cases: Cases) -> Tensor:

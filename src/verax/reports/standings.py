@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 NAME = "leaderboard.html"
 FOOTER = (
     "Means over buckets with 95 % intervals (bootstrap over training seeds and pictures), and places (#) on "
-    "each task. Methods without scores on some task have no rank over all of them. Grey rows are controls, "
-    "which never look at a network, and the oracle, which knows the truth. Press a heading to sort."
+    "each task. Skill is 0 for the best control and 1 for the oracle, over all tasks of the table. Only "
+    "tasks of one family are averaged, and only pictures that all runs of a task have count. Methods without "
+    "some of them have no rank over all tasks. Grey rows are controls, which never look at a network, and "
+    "the oracle, which knows the truth. Press a heading to sort."
 )
 
 
@@ -33,6 +35,17 @@ def _cell(row: Any) -> dict[str, Any]:
         "interval": f"[{row['low']:.3f}, {row['high']:.3f}]" if known else "",
         "rank": rank,
         "best": rank == "1",
+    }
+
+
+def _skill(row: Any) -> dict[str, str]:
+    if not math.isfinite(row["skill"]):
+        return {"value": "", "sort": "", "interval": ""}
+    low, high = row["skill_low"], row["skill_high"]
+    return {
+        "value": f"{row['skill']:.2f}",
+        "sort": f"{row['skill']:.12g}",
+        "interval": f"[{low:.2f}, {high:.2f}]" if math.isfinite(low) and math.isfinite(high) else "",
     }
 
 
@@ -51,18 +64,21 @@ def _part(board: Board, label: str) -> dict[str, Any]:
                 "rank": whole,
                 "rank_sort": whole,
                 "cells": cells,
+                "skill": _skill(known[method, OVERALL]),
                 "runs": known[method, OVERALL]["runs"],
             }
         )
-    shown = overall[overall["value"].notna()].assign(control="")
+    shown = overall[overall["value"].notna()]
     return {
         "network": board.network,
+        "family": board.family,
         "tier": tiers.words(board.tier).capitalize() + ".",
+        "skilled": bool(overall["skill"].notna().any()),
         "tasks": task_labels(board.tasks),
         "rows": rows,
         "figure": leaflets.picture(
             figures.leaderboard(shown, label),
-            f"Methods on {board.network}; the table below has the numbers.",
+            f"Methods on {board.network}, {board.family} tasks; the table below has the numbers.",
         )
         if len(shown)
         else None,

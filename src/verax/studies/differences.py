@@ -69,13 +69,17 @@ class Differences:
         """The finding in one sentence."""
         tested = self.table[self.table["holm"].notna()]
         moved = tested[tested["differ"]]
+        if not len(tested):
+            return "Nothing was tested: the runs share controls and the oracle alone."
         if not len(moved):
-            return f"No difference stands among {len(tested)} tests (Holm, 5 % level)."
+            tests = f"{len(tested)} test{'s' * (len(tested) != 1)}"
+            return f"No difference stands among {tests} (Holm, 5 % level)."
         up = [str(name) for name in moved.loc[moved["better"], "method"].unique()]
         down = [str(name) for name in moved.loc[~moved["better"], "method"].unique()]
         parts = [f"better: {', '.join(up)}"] if up else []
         parts += [f"worse: {', '.join(down)}"] if down else []
-        return f"{len(moved)} of {len(tested)} differences stand (Holm, 5 % level); {'; '.join(parts)}."
+        verb = "differences stand" if len(tested) != 1 else "difference stands"
+        return f"{len(moved)} of {len(tested)} {verb} (Holm, 5 % level); {'; '.join(parts)}."
 
     def record(self) -> dict[str, Any]:
         """All of it as plain values, for JSON; what is not defined is None."""
@@ -250,7 +254,8 @@ def _matched(one: pd.DataFrame, two: pd.DataFrame, names: tuple[str, str], notes
         common &= pd.MultiIndex.from_frame(joined[_SUBJECT]).isin(subjects)
     for side, name in (("left_only", names[0]), ("right_only", names[1])):
         if count := int((common & (joined["_merge"] == side)).sum()):
-            notes.append(f"Only in {name}: {count} scores of methods, tasks and networks that both have.")
+            noun = "scores" if count > 1 else "score"
+            notes.append(f"Only in {name}: {count} {noun} of methods, tasks and networks that both have.")
     pairs = joined[both & joined["first"].notna() & joined["second"].notna()].drop(columns="_merge")
     if pairs.empty:
         raise InvalidInput(f"{names[0]!r} and {names[1]!r} have no scored picture in common.")

@@ -282,5 +282,7 @@ class Run:
 
     def __repr__(self) -> str:
         study = self.manifest["study"]
-        failed = f", {len(self.failures)} failures" if self.failures else ""
-        return f"Run({study['name']!r}, {len(study['tasks'])} tasks{failed}, folder={str(self.folder)!r})"
+        count, lost = len(study["tasks"]), len(self.failures)
+        tasks = f"{count} task{'s' * (count != 1)}"
+        failed = f", {lost} failure{'s' * (lost != 1)}" if lost else ""
+        return f"Run({study['name']!r}, {tasks}{failed}, folder={str(self.folder)!r})"

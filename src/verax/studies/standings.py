@@ -1,8 +1,10 @@
-"""Standings: methods of many runs on the same tasks, in one table for each network.
+"""Standings: methods of many runs on the same tasks, in one table for each network and family of tasks.
 
 Scores of several runs are put together only where they are about the same thing: the same version of each
 task, the same pictures, the same weights. Of each task the newest run decides which version that is; runs
-with another one are left out, and named. Where two runs have the same score, the newer one counts.
+with another one are left out, and named. Where two runs have the same score, the newer one counts. Runs may
+have different numbers of pictures: of each task only those count that all its runs have, so that methods are
+ranked on the same ones and the interval of one does not depend on which others stand beside it.
 """
 
 from __future__ import annotations
@@ -19,30 +21,35 @@ from verax import registry
 from verax.errors import InvalidInput, MissingFile, UnknownName, VeraxError
 from verax.metrics import METRICS
 from verax.studies import tiers, versions
-from verax.studies.leaderboards import HEADLINES, UNRANKED, method_order
+from verax.studies.leaderboards import HEADLINES, SKILLED, UNRANKED, Standing, method_order
 from verax.studies.runs import Run
-from verax.studies.statistics import bucket_means, interval
+from verax.studies.statistics import Buckets, bucket_means
 
-_SCORE = ["task", "network", "seed", "method", "group", "sample"]
+_PICTURE = ["seed", "group", "sample"]
+_SCORE = ["task", "network", "method", *_PICTURE]
+_NUMBERS = ["value", "low", "high", "skill", "skill_low", "skill_high"]
 OVERALL = ""
 """Stands for all tasks together, where one of them would be named."""
 
 
 @dataclass(frozen=True)
 class Board:
-    """The methods on one network.
+    """The methods on one network and one family of tasks: means over unrelated tasks would say nothing.
 
     Attributes:
         network: its name.
         tier: how firmly its truth is known (`verax.studies.tiers`).
+        family: of the tasks.
         tasks: the columns.
         table: one row for each method and task, and one for all tasks (task ``""``): method, task, value,
-            low, high, rank, samples, runs. Controls and the oracle have no rank, and neither have
-            methods over all tasks that lack one of them.
+            low, high, rank, skill (0: the best control, 1: the oracle), skill_low, skill_high, control (the
+            best one), samples, runs. Controls and the oracle have no rank, and neither have methods over all
+            tasks that lack pictures of one of them.
     """
 
     network: str
     tier: int
+    family: str
     tasks: tuple[str, ...]
     table: pd.DataFrame
 
@@ -57,7 +64,7 @@ class Standings:
     """A leaderboard over runs.
 
     Attributes:
-        boards: one for each network.
+        boards: one for each network and family of tasks.
         runs: what went in: label, study, code, created, samples.
         left_out: label -> why a run is not part of it.
         protocol: whose scores they are.
@@ -78,11 +85,14 @@ class Standings:
         return METRICS.get(self.metric).higher_is_better
 
     def frame(self) -> pd.DataFrame:
-        """All boards as one table, with the columns network and tier; the task of all tasks is "all"."""
-        parts = [board.table.assign(network=board.network, tier=board.tier) for board in self.boards]
+        """All boards as one table, with network, tier and family; the task of all in a family is "all"."""
+        parts = [
+            board.table.assign(network=board.network, tier=board.tier, family=board.family)
+            for board in self.boards
+        ]
         table = pd.concat(parts, ignore_index=True)
         table["task"] = table["task"].replace(OVERALL, "all")
-        first = ["network", "tier", "task", "rank", "method"]
+        first = ["network", "tier", "family", "task", "rank", "method"]
         return table[[*first, *(name for name in table if name not in first)]]
 
     def record(self) -> dict[str, Any]:
@@ -104,8 +114,8 @@ class Standings:
         return cast("Path", registry.load("verax.reports.standings:write")(self, Path(path)))
 
     def __repr__(self) -> str:
-        networks = ", ".join(board.network for board in self.boards)
-        return f"Standings({len(self.runs)} runs on {networks}, {self.metric})"
+        networks = ", ".join(dict.fromkeys(board.network for board in self.boards))
+        return f"Standings({len(self.runs)} run{'s' * (len(self.runs) != 1)} on {networks}, {self.metric})"
 
 
 def standings(
@@ -116,13 +126,13 @@ def standings(
     tasks: Collection[str] | None = None,
     seed: int = 0,
 ) -> Standings:
-    """Put the methods of many runs into one leaderboard for each network.
+    """Put the methods of many runs into one leaderboard for each network and family of tasks.
 
     Args:
         runs: runs or their folders.
         protocol: default: the first of `leaderboards.HEADLINES` that most of them have.
         metric: default: the one that stands for the protocol.
-        tasks: default: all; methods that lack one of them have no rank over all.
+        tasks: default: all; methods that lack one of a family have no rank over all of it.
         seed: of the bootstrap.
     """
     found, left_out = _readable(runs)
@@ -148,25 +158,32 @@ def standings(
         tables += rows
     if not kept:
         raise UnknownName(f"No run has scores under the protocol {protocol!r}.")
-    scores = pd.concat(tables, ignore_index=True)
-    scores = versions.of_tasks(scores.drop_duplicates(_SCORE), tasks)  # the newest stand first
+    scores = versions.of_tasks(pd.concat(tables, ignore_index=True), tasks)
+    scores, notes = _shared(scores)
+    for run in [run for run in kept if names[id(run)] not in set(scores["run"])]:
+        kept.remove(run)
+        left_out[names[id(run)]] = "It shares no picture with the newer runs."
+    scores = scores.drop_duplicates(_SCORE)  # the newest stand first
+    families = {task: family for run in reversed(kept) for task, family in run.families.items()}
     level: dict[str, list[int]] = {}
     for run in kept:
         for network, tier in run.tiers.items():
             level.setdefault(network, []).append(tier)
+    skilled = protocol in SKILLED and not metric.startswith("total-gap")
     boards = [
-        _board(str(network), tiers.weakest(level[str(network)]), rows, METRICS.get(metric), seed)
-        for network, rows in scores.groupby("network", sort=True, observed=True)
+        _board(str(network), tiers.weakest(level[str(network)]), str(family), rows, metric, skilled, seed)
+        for (network, family), rows in scores.groupby(
+            ["network", scores["task"].astype(str).map(families)], sort=True, observed=True
+        )
     ]
-    notes = []
     if len(codes := sorted({versions.code(run) for run in kept})) > 1:
         notes.append(f"Runs were computed by different code: {', '.join(codes)}.")
     lacking = {str(name) for board in boards for name in board.overall.query("value.isna()")["method"]}
     if lacking:
         words = ", ".join(sorted(lacking))
-        notes.append(f"Without scores on some task, and so without a rank over all: {words}.")
+        notes.append(f"Without all pictures of some task, and so without a rank over all: {words}.")
     return Standings(
-        tuple(sorted(boards, key=lambda board: (board.tier or 9, board.network))),
+        tuple(sorted(boards, key=lambda board: (board.tier or 9, board.network, board.family))),
         tuple(_facts(run, names[id(run)]) for run in kept),
         left_out,
         protocol,
@@ -222,29 +239,83 @@ def _facts(run: Run, label: str) -> dict[str, Any]:
     }
 
 
-def _board(network: str, tier: int, scores: pd.DataFrame, metric: Any, seed: int) -> Board:
-    """Means of every method on every task of one network, and over all tasks."""
+def _shared(scores: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """The scores on the pictures that all runs of a task and network have, and what that leaves out.
+
+    Newer runs stand first; one that shares no picture of a task with those before it is left out there.
+    """
+    keep = np.zeros(len(scores), dtype=bool)
+    pictures = pd.MultiIndex.from_frame(scores[_PICTURE])
+    fewer: dict[str, list[str]] = {}
+    apart: dict[str, list[str]] = {}
+    for (network, task), rows in scores.reset_index(drop=True).groupby(
+        ["network", "task"], sort=False, observed=True
+    ):
+        common, largest, members = None, 0, []
+        for run, of_run in rows.groupby("run", sort=False, observed=True):
+            own = pictures[of_run.index].unique()
+            both = own if common is None else common[common.isin(own)]
+            if not len(both):
+                apart.setdefault(str(run), []).append(f"{task} ({network})")
+                continue
+            common, largest = both, max(largest, len(own))
+            members.append(of_run.index)
+        for member in members:
+            keep[member] = pictures[member].isin(common)
+        if common is not None and len(common) < largest:
+            fewer.setdefault(f"{len(common)} of {largest}", []).append(f"{task} ({network})")
+    notes = [
+        f"Runs have different pictures; those that all of them have count: {words} on {', '.join(where)}."
+        for words, where in fewer.items()
+    ]
+    notes += [
+        f"{run} shares no picture with newer runs and is left out on {', '.join(where)}."
+        for run, where in apart.items()
+    ]
+    return scores[keep], notes
+
+
+def _board(
+    network: str, tier: int, family: str, scores: pd.DataFrame, metric: str, skilled: bool, seed: int
+) -> Board:
+    """Means of every method on every task of one family on one network, and over all of them."""
     methods = method_order(scores)
-    buckets = bucket_means(scores, methods, seed=seed)
+    # draws belong to places in the table: in a fixed order they are the same whichever runs are listed
+    buckets = bucket_means(scores.sort_values(["task", *_PICTURE], kind="stable"), methods, seed=seed)
     scored = buckets.where(np.asarray((buckets.count > 0).any(axis=1)))
     names = scored.index["task"].to_numpy()
-    tasks = tuple(str(task) for task in pd.unique(names))
-    origin = scores.groupby("method", observed=True)["run"].agg(lambda runs: ", ".join(sorted(set(runs))))
+    tasks = tuple(str(task) for task in scores["task"].unique() if task in names)
+    higher = METRICS.get(metric).higher_is_better
     parts = []
     for task in (OVERALL, *tasks):
         here = scored if task == OVERALL else scored.where(names == task)
-        whole = np.asarray((here.count > 0).all(axis=0))
-        low, high = interval(here.replicates.mean(1))
-        table = pd.DataFrame(
-            {"method": methods, "task": task, "value": here.point.mean(0), "low": low, "high": high}
+        of_task = scores if task == OVERALL else scores[scores["task"] == task]
+        origin = of_task.groupby("method", observed=True)["run"].agg(
+            lambda runs: ", ".join(sorted(set(runs)))
         )
-        table.loc[~whole, ["value", "low", "high"]] = np.nan
-        table["samples"] = here.count.sum(0)
-        table["runs"] = [str(origin[name]) for name in methods]
-        ranked = whole & ~table["method"].isin(UNRANKED).to_numpy()
-        # equal scores share a place: sums in another order differ in the last bits
-        values = table["value"].round(10).where(ranked)
-        places = values.rank(method="min", ascending=not metric.higher_is_better)
-        table.insert(5, "rank", pd.array(places, dtype="Int64"))
-        parts.append(table.sort_values("value", ascending=not metric.higher_is_better, kind="stable"))
-    return Board(network, tier, tasks, pd.concat(parts, ignore_index=True))
+        table = _means(here, higher, skilled)
+        table.insert(1, "task", task)
+        table["runs"] = [str(origin.get(name, "")) for name in methods]
+        parts.append(table.sort_values("value", ascending=not higher, kind="stable"))
+    return Board(network, tier, family, tasks, pd.concat(parts, ignore_index=True))
+
+
+def _means(buckets: Buckets, higher: bool, skilled: bool) -> pd.DataFrame:
+    """One row for each method: its mean and skill over these buckets, where it has all their pictures."""
+    whole = np.asarray((buckets.count == buckets.count.max(axis=1, keepdims=True)).all(axis=0))
+    some = buckets.only(whole)
+    mean = Standing.mean(some)
+    skill = mean.skill(higher) if skilled else None
+    numbers = mean.columns("value") | (skill[0].columns("skill") if skill else {})
+    known = pd.DataFrame({"method": some.methods, **numbers})
+    known = known.rename(columns={"value_low": "low", "value_high": "high"})
+    table = known.set_index("method").reindex(index=list(buckets.methods), columns=_NUMBERS)
+    table = table.rename_axis("method").reset_index()
+    reference = table["method"].isin(UNRANKED)
+    table.loc[reference, _NUMBERS[3:]] = np.nan
+    table["control"] = np.where(table["skill"].notna(), skill[1] if skill else "", "")
+    table["samples"] = buckets.count.sum(0)
+    # equal scores share a place: sums in another order differ in the last bits
+    values = table["value"].round(10).mask(reference)
+    table.insert(4, "rank", pd.array(values.rank(method="min", ascending=not higher), dtype="Int64"))
+    return table

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from verax import registry
 from verax.cases import Cases, Truth
-from verax.errors import InvalidParameter, UnknownName, suggestion
+from verax.errors import InvalidInput, InvalidParameter, UnknownName, suggestion
 from verax.seeding import Streams
 from verax.tasks.base import Edit, Groups
 from verax.tasks.numbering import numbered
@@ -87,6 +87,11 @@ class TextBox:
         if isinstance(self.background, str):
             object.__setattr__(self, "background", backgrounds.background(self.background))
         states, labels = _tables(self.reasoning)
+        if len(only := sorted(set(labels.tolist()) - {-1})) == 1:
+            raise InvalidInput(
+                f"The reasoning {str(self.reasoning)!r} gives every scene the label {only[0]}, where a task"
+                " needs at least two labels to have something to explain."
+            )
         object.__setattr__(self, "_states", states)
         object.__setattr__(self, "_labels", labels)
 
