@@ -553,7 +553,7 @@ def test_mean_and_std_are_used():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"metrics": ["iuo"]}, "iou"),
+        ({"metrics": ["iuo"]}, "did you mean 'iou'"),
         ({"metrics": []}, "at least one"),
         ({"target": "true"}, "predicted or label"),
         ({"protocol": "sounds"}, "sound"),
@@ -705,6 +705,26 @@ def test_the_command_writes_a_page_and_goes_on(folders):
     assert len(found["cases"]) == 8
     (folders / "out" / "report.html").unlink()
     assert pages.page(folders / "out").stat().st_size > 1000  # `verax open` writes what is missing
+
+
+def masked(folders, *words):
+    where = ["--images", folders / "images", "--masks", folders / "masks", "--geometry", "stretch:64"]
+    return invoke(*where, "--pictures", 0, *words)
+
+
+def test_the_command_names_the_network_and_tells_defaults(folders):
+    from verax.metrics.binarisation import DEFAULTS
+
+    done = masked(folders, "--outputs", 2, "--name", "my own & best", "--out", folders / "out")
+    assert done.exit_code == 0, done.output
+    assert "my own & best on folder" in done.output
+    assert verax.Alignment.load(folders / "out").facts["model"] == "my own & best"
+    assert "<h1>my own &amp; best on folder</h1>" in (folders / "out" / "report.html").read_text()
+    wrong = masked(folders, "--metrics", "iuo")
+    assert "did you mean 'iou'" in str(wrong.exception)
+    words = re.sub(r"[^\w:.()]+", " ", CliRunner().invoke(app, ["align", "--help"]).output)
+    for rule, number in DEFAULTS.items():
+        assert re.search(rf"{rule}:K \([^)]*\b{number:g}\b", words), rule
 
 
 def test_masks_of_numbers_are_noticed_and_can_be_chosen_from(folders):

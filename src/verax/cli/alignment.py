@@ -186,7 +186,13 @@ def align(
         str | None, typer.Option(help="Some of iou,pointing-game,...", rich_help_panel=_SCORES)
     ] = None,
     binarisation: Annotated[
-        str | None, typer.Option(help="std:K, threshold:K, percentile:K or top:K.", rich_help_panel=_SCORES)
+        str | None,
+        typer.Option(
+            help="Pixels that count as shown: std:K (K is 1 where it is left out), threshold:K (0.5), "
+            "percentile:K (90) or top:K (0.1, a tenth of all). Default: threshold:0.5 for class activation "
+            "maps, std:1 for others.",
+            rich_help_panel=_SCORES,
+        ),
     ] = None,
     target: Annotated[
         str, typer.Option(help="Explain the predicted class or the label.", rich_help_panel=_SCORES)
@@ -218,6 +224,9 @@ def align(
     ] = None,
     limit: Annotated[
         int | None, typer.Option(help="Only so many images, evenly spread.", rich_help_panel=_DATA)
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="What the network is called in the title.", rich_help_panel=_MODEL)
     ] = None,
     pictures: Annotated[int, typer.Option(help="How many the report shows.")] = 120,
     batch_size: Annotated[int, typer.Option(help="Images at a time.")] = 32,
@@ -274,6 +283,7 @@ def align(
         "limit": limit,
         "settings": _settings(set_ or []),
         "seed": seed,
+        "name": name,
     }
     if out is None:
         chosen = {"labels": labels, "values": values, "label": label, "split": split}
