@@ -521,6 +521,26 @@ def test_classes_are_found_by_name():
     numbers, note = zoo.numbering(("cat", "dog"), None, 1000)
     assert numbers == [-1, -1]
     assert "1000 outputs" in note
+    assert "--classes" in note
+    assert "classes=" in note
+
+
+def test_names_on_both_sides_are_never_matched_by_their_order():
+    outputs = (("cat",), ("dog",))
+    with pytest.raises(InvalidParameter, match=r"'left', 'right'.*'cat', 'dog'"):
+        zoo.numbering(("left", "right"), outputs, 2, given=True)
+    numbers, note = zoo.numbering(("left", "right"), outputs, 2)
+    assert numbers == [-1, -1]
+    assert "nobody knows" in note
+    assert "'left'" in note
+    assert "'cat'" in note
+    assert zoo.numbering(("n01440764", "n01443537"), outputs, 2) == (None, "")  # as ImageNet numbers them
+    numbers, note = zoo.numbering(("cat", "horse"), outputs, 2, given=True)
+    assert numbers == [0, -1]
+    assert "'horse'" in note
+    assert "'dog'" in note
+    with pytest.raises(InvalidParameter, match="'cat', 'dog'"):
+        verax.align(Halves(), Squares(4), method="gradient", classes=["cat", "dog"])
 
 
 def test_labels_follow_the_names_of_the_outputs():

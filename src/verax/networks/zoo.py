@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import logging
 import math
+import re
 import urllib.error
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ from verax.tasks.alignment.geometry import FILTERS, Geometry
 
 SOURCES = ("timm", "torchvision")
 PRETRAINED, NONE = "pretrained", "none"
+_NUMBERED = re.compile(r"n?\d+")
+_NAME_THEM = "name the outputs (--classes a,b, or classes=['a', 'b'] in Python)."
 
 _LIBRARY: Any = registry.load("torch.library:Library")("torchvision", "FRAGMENT")  # PyTorch leaves it untyped
 
@@ -272,8 +275,16 @@ def _places(classes: Sequence[str], outputs: Sequence[Sequence[str]]) -> list[in
     return found
 
 
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
+
+
 def numbering(
-    classes: Sequence[str] | None, outputs: Sequence[Sequence[str]] | None, count: int
+    classes: Sequence[str] | None,
+    outputs: Sequence[Sequence[str]] | None,
+    count: int,
+    *,
+    given: bool = False,
 ) -> tuple[list[int] | None, str]:
     """Which output each class of a data set is, and a sentence where that is not as one would expect.
 
@@ -281,21 +292,39 @@ def numbering(
         classes: of the data set, in the order of its labels.
         outputs: names of the network's outputs.
         count: how many outputs the network has; one output is read as two classes.
+        given: whether somebody named the outputs for this data set, so that names without a match are a
+            mistake.
 
     Returns:
         The output of each class (-1: none), or None where labels are numbers of outputs as they are.
     """
     if classes is None:
         return None, ""
+    unknown = "so that nobody knows which predictions are right"
     if outputs is not None:
         found = _places(classes, outputs)
         missing = [name for name, number in zip(classes, found, strict=True) if number < 0]
+        called = _some([words[-1] for words in outputs])
+        if not missing:
+            return found, ""
         if len(missing) < len(classes):
-            few = f"{len(missing)} of {len(classes)} classes are not one output of the network, such as"
-            return found, f"{few} {missing[0]!r}." if missing else ""
+            return found, (
+                f"{len(missing)} of {len(classes)} classes of the data set are not one output of the "
+                f"network, such as {missing[0]!r} (outputs: {called}); their images are neither right nor wrong."
+            )
+        if given:
+            raise InvalidParameter(
+                f"No class of the data set ({_some(classes)}) is among the names that were given to the "
+                f"network's outputs ({called})."
+            )
+        # ImageNet's classes are numbered in the order of the outputs, whatever these are called
+        if not all(_NUMBERED.fullmatch(name) for name in classes):
+            return [-1] * len(classes), (
+                f"No class of the data set ({_some(classes)}) is an output of the network ({called}), "
+                f"{unknown}; {_NAME_THEM}"
+            )
     if len(classes) == max(count, 2):
         return None, ""
     return [-1] * len(classes), (
-        f"The data set has {len(classes)} classes and the network {count} outputs, so that nobody knows "
-        "which predictions are right; name the outputs with classes=."
+        f"The data set has {len(classes)} classes and the network {count} outputs, {unknown}; {_NAME_THEM}"
     )

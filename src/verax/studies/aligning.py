@@ -163,7 +163,7 @@ def align(
         )
     joined = channels or ("magnitude" if chosen.transfer == "gray" else "sum")
     count = _outputs(found, images, where)
-    numbers, note = numbering(images.classes, found.outputs, count)
+    numbers, note = numbering(images.classes, found.outputs, count, given=classes is not None)
     question = Question(
         found,
         chosen,
