@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from verax.errors import (
 )
 from verax.metrics.alignment import SCORES
 from verax.networks import zoo
+from verax.networks.library import weights_hash
 from verax.reports import alignment as page
 from verax.studies import thumbnails
 from verax.tasks.alignment import Annotated, Geometry
@@ -745,6 +747,40 @@ def test_the_command_names_the_network_and_tells_defaults(folders):
     words = re.sub(r"[^\w:.()]+", " ", CliRunner().invoke(app, ["align", "--help"]).output)
     for rule, number in DEFAULTS.items():
         assert re.search(rf"{rule}:K \([^)]*\b{number:g}\b", words), rule
+
+
+def test_random_weights_are_said_and_kept_with_the_command(folders, monkeypatch):
+    done = masked(folders, "--outputs", 2, "--name", "a b", "--set", "relu=false", "--out", folders / "out")
+    assert done.exit_code == 0, done.output
+    assert "random weights" in " ".join(done.output.split())
+    facts = verax.Alignment.load(folders / "out").facts
+    assert [facts["weights"], facts["outputs"]] == ["none", 2]
+    model = zoo.subject("timm:resnet10t", "none", 2).model
+    assert facts["sha256"] == weights_hash(model)
+    assert "random weights" in facts["notes"][0]
+    text = (folders / "out" / "report.html").read_text()
+    assert "random weights" in text.partition("</header>")[0]
+    assert facts["sha256"] in text
+    said = shlex.split(facts["command"])
+    assert said[:4] == ["verax", "align", "--model", "timm:resnet10t"]
+    assert "--out" not in said
+    assert ["--name", "a b"] == said[said.index("--name") :][:2]
+    again = CliRunner().invoke(app, [*said[1:], "--out", str(folders / "again"), "-q"])
+    assert again.exit_code == 0, again.output
+    other = verax.Alignment.load(folders / "again")
+    assert other.facts["key"] == facts["key"]
+    assert other.facts["command"] == facts["command"]
+    # a file is neither random nor pretrained, and a new head on a published network is random
+    torch.save(model.state_dict(), folders / "mine.pth")
+    filed = zoo.subject("timm:resnet10t", folders / "mine.pth", 2)
+    assert (filed.weights, filed.random) == (f"file {folders / 'mine.pth'}", "")
+    import timm
+
+    make = timm.create_model
+    monkeypatch.setattr(timm, "create_model", lambda name, pretrained, **size: make(name, **size))
+    assert zoo.subject("timm:resnet10t").random == ""
+    assert zoo.subject("timm:resnet10t").weights.startswith("pretrained ")
+    assert "last layer" in zoo.subject("timm:resnet10t", outputs=2).random
 
 
 def test_masks_of_numbers_are_noticed_and_can_be_chosen_from(folders):

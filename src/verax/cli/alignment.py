@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -122,7 +123,21 @@ def _data(
     return make(path, **options)
 
 
+def _command(context: typer.Context) -> str:
+    """The words that ask the same again; where results go is left to who asks."""
+    words = ["verax", "align"]
+    for option in context.command.params:
+        value = context.params.get(option.name or "")
+        source = context.get_parameter_source(option.name or "")
+        if source is None or source.name != "COMMANDLINE" or option.name in ("out", "quiet", "json"):
+            continue
+        for one in value if isinstance(value, list | tuple) else [value]:
+            words += [option.opts[0], str(one)]
+    return shlex.join(words)
+
+
 def align(
+    context: typer.Context,
     model: Annotated[
         str,
         typer.Option(help="timm:NAME, torchvision:NAME or efficientnet-lite0 to 2.", rich_help_panel=_MODEL),
@@ -306,6 +321,8 @@ def align(
     except KeyboardInterrupt as stop:
         typer.echo(f"verax: stopped; run it again with --out {out} to go on.", err=True)
         raise typer.Exit(130) from stop
+    done.facts["command"] = _command(context)
+    done.save(out)
     if not quiet and not json:
         show(done)
     with progress.status("Writing the report", hidden=quiet):

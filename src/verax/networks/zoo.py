@@ -28,6 +28,14 @@ from verax.tasks.alignment.geometry import FILTERS, Geometry
 
 SOURCES = ("timm", "torchvision")
 PRETRAINED, NONE = "pretrained", "none"
+_ALL_RANDOM = (
+    "The network has random weights (--weights none): it has learned nothing, so that where it looks says "
+    "nothing about a network that was trained."
+)
+_LAST_RANDOM = (
+    "The last layer of the network has random weights, because it has other outputs than it was published "
+    "with; its predictions are those of chance until it is trained (--weights FILE)."
+)
 _NUMBERED = re.compile(r"n?\d+")
 _NAME_THEM = "name the outputs (--classes a,b, or classes=['a', 'b'] in Python)."
 
@@ -95,12 +103,17 @@ class Subject:
         model: the network.
         preprocessing: its own.
         outputs: names of its outputs, each with other spellings of it; None where nobody knows.
+        weights: where they come from: "own" (of a module that was handed over), "none", or "pretrained" or
+            "file" with a name.
+        random: a sentence where weights were drawn and never learned.
     """
 
     name: str
     model: nn.Module
     preprocessing: Preprocessing
     outputs: tuple[tuple[str, ...], ...] | None = None
+    weights: str = "own"
+    random: str = ""
 
 
 def subject(model: str | nn.Module, weights: str | Path = PRETRAINED, outputs: int | None = None) -> Subject:
@@ -128,8 +141,11 @@ def subject(model: str | nn.Module, weights: str | Path = PRETRAINED, outputs: i
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # weights that are drawn are drawn alike every time
         made = (_timm if source == "timm" else _torchvision)(name, str(weights) == PRETRAINED, outputs)
-    if str(weights) not in (PRETRAINED, NONE):
+    if str(weights) == NONE:
+        made = replace(made, weights=NONE, random=_ALL_RANDOM)
+    elif str(weights) != PRETRAINED:
         load_weights(made.model, Path(weights))
+        made = replace(made, weights=f"file {weights}", random="")
     return replace(made, name=str(model))
 
 
@@ -137,9 +153,10 @@ def _lite(name: str, weights: str, outputs: int | None) -> Subject:
     if outputs is not None or weights == NONE:
         raise InvalidParameter(f"{name!r} has its own weights or those of a file, and 1000 outputs.")
     made = cast("Subject", registry.load("verax.networks.lites:lite")(name))
-    if weights != PRETRAINED:
-        load_weights(made.model, Path(weights))
-    return made
+    if weights == PRETRAINED:
+        return replace(made, weights=PRETRAINED)
+    load_weights(made.model, Path(weights))
+    return replace(made, weights=f"file {weights}")
 
 
 def _package(name: str) -> Any:
@@ -185,7 +202,16 @@ def _timm(name: str, pretrained: bool, outputs: int | None) -> Subject:
     if outputs is None and getattr(model, "num_classes", 0) == 1000:
         info = timm.data.ImageNetInfo()
         names = tuple((synset, info.label_name_to_description(synset)) for synset in info.label_names())
-    return Subject(name, model, from_timm(model.pretrained_cfg), names)
+    tag = model.pretrained_cfg.get("tag") or ""
+    new = outputs is not None and outputs != model.pretrained_cfg.get("num_classes")
+    return Subject(
+        name,
+        model,
+        from_timm(model.pretrained_cfg),
+        names,
+        f"{PRETRAINED} {tag}".strip(),
+        _LAST_RANDOM if new else "",
+    )
 
 
 def from_timm(config: Mapping[str, Any]) -> Preprocessing:
@@ -225,7 +251,8 @@ def _torchvision(name: str, pretrained: bool, outputs: int | None) -> Subject:
         own.resize_size[0], own.crop_size[0], filter_ if filter_ in FILTERS else "bilinear"
     )
     names = tuple((str(word),) for word in weights.meta["categories"]) if outputs is None else None
-    return Subject(name, model, Preprocessing(tuple(own.mean), tuple(own.std), geometry), names)
+    prepared = Preprocessing(tuple(own.mean), tuple(own.std), geometry)
+    return Subject(name, model, prepared, names, f"{PRETRAINED} {weights.name}")
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -310,7 +337,7 @@ def numbering(
         if len(missing) < len(classes):
             return found, (
                 f"{len(missing)} of {len(classes)} classes of the data set are not one output of the "
-                f"network, such as {missing[0]!r} (outputs: {called}); their images are neither right nor wrong."
+                f"network, such as {missing[0]!r} (outputs: {called}); nobody knows whether it is right there."
             )
         if given:
             raise InvalidParameter(

@@ -178,7 +178,9 @@ def align(
         check_seed(seed),
         named,
     )
-    facts = facts_of(question, images, protocol, Ranges.of(ranges), [note] if note else [])
+    facts = facts_of(
+        question, images, protocol, Ranges.of(ranges), [word for word in (found.random, note) if word]
+    )
     return _run(question, images, facts, batch_size, where, out, pictures, quiet)
 
 
