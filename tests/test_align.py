@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -764,7 +765,7 @@ def test_random_weights_are_said_and_kept_with_the_command(folders, monkeypatch)
     said = shlex.split(facts["command"])
     assert said[:4] == ["verax", "align", "--model", "timm:resnet10t"]
     assert "--out" not in said
-    assert ["--name", "a b"] == said[said.index("--name") :][:2]
+    assert said[said.index("--name") + 1] == "a b"
     again = CliRunner().invoke(app, [*said[1:], "--out", str(folders / "again"), "-q"])
     assert again.exit_code == 0, again.output
     other = verax.Alignment.load(folders / "again")
@@ -867,6 +868,43 @@ def test_a_folder_of_masks_from_python(folders):
     )
     assert len(found) == 3
     assert "timm:resnet10t" in repr(found)
+
+
+def test_folders_are_named_as_the_command_names_them(folders):
+    options = {"weights": "none", "outputs": 2, "geometry": Geometry.stretch(64), "pictures": 0}
+    made = masked_folder(folders / "images", folders / "masks")
+    wanted = verax.align("timm:resnet10t", made, **options).scores
+    found = verax.align("timm:resnet10t", images=folders / "images", masks=str(folders / "masks"), **options)
+    pd.testing.assert_frame_equal(found.scores, wanted)
+    boxed = verax.align(
+        "timm:resnet10t", images=folders / "images", boxes=folders / "boxes.csv", **options
+    ).scores
+    assert boxed["iou"].tolist() == pytest.approx(wanted["iou"].tolist())
+    none = verax.align(
+        "timm:resnet10t", images=folders / "images", masks=folders / "masks", values=[7], **options
+    )
+    assert none.scores["empty"].all()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"dataset": "some/folder"}, "images='photos', masks='masks'"),
+        ({"dataset": Path("folder")}, "images='photos', masks='masks'"),
+        ({"dataset": ("images", "masks")}, "images='photos', masks='masks'"),
+        ({}, "images='photos', masks='masks'"),
+        ({"masks": "m"}, "images='photos'"),
+        ({"images": "i", "masks": "m", "coco": "c"}, "masks= and coco="),
+        ({"images": "i", "boxes": "b", "values": [1]}, "values= goes with masks="),
+        ({"dataset": Squares(2), "masks": "m"}, "not both"),
+        ({"dataset": "squarez"}, "squarez"),
+    ],
+)
+def test_data_that_cannot_be_found_say_how(given, words):
+    with pytest.raises(VeraxError) as caught:
+        verax.align(Halves(), **given)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 class Faint(nn.Module):

@@ -54,10 +54,8 @@ def of_alignment(done: Alignment, folder: Path, report: Path) -> dict[str, Any]:
     facts = done.facts
     known = "case" in done.scores and done.accuracy == done.accuracy
     return {
-        **{
-            name: facts[name]
-            for name in ("model", "data", "method", "weights", "sha256", "outputs", "command")
-        },
+        **{name: facts[name] for name in ("model", "data", "method")},
+        **{name: facts.get(name) for name in ("weights", "sha256", "outputs", "command")},
         "run": str(folder),
         "report": str(report),
         "images": len(done),

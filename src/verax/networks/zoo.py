@@ -337,7 +337,7 @@ def numbering(
         if len(missing) < len(classes):
             return found, (
                 f"{len(missing)} of {len(classes)} classes of the data set are not one output of the "
-                f"network, such as {missing[0]!r} (outputs: {called}); nobody knows whether it is right there."
+                f"network, such as {missing[0]!r} (outputs: {called}); nobody knows if it is right there."
             )
         if given:
             raise InvalidParameter(
