@@ -418,6 +418,16 @@ def test_case_column_and_counts_agree():
     assert table.loc["Distractor", "prediction"] == "wrong"
 
 
+def test_images_of_no_case_are_counted_and_a_low_overlap_alone_makes_a_distractor():
+    found = made_up([True, True, False, True, None], [0.9, 0.4, 0.2, 0.4, 0.4])
+    # most of the little that is shown is marked, and the overlap is low all the same
+    found.scores.loc[2, ["saliency-coverage", "ground-truth-coverage"]] = [0.67, 0.22]
+    found.sort_into_cases()
+    assert found.scores["case"].tolist() == ["Human Aligned", "", "Distractor", "", ""]
+    assert found.without_case() == 2
+    assert "elsewhere" not in found.cases().set_index("case").loc["Distractor", "about"]
+
+
 def test_tables_of_many_images_need_little_memory():
     import resource
 
@@ -709,6 +719,9 @@ def test_the_command_writes_a_page_and_goes_on(folders):
     done = invoke(*where, "--out", folders / "out", "--set", "relu=false", "--batch-size", 3)
     assert done.exit_code == 0, done.output
     assert "Human Aligned" in done.output
+    count = verax.Alignment.load(folders / "out").without_case()
+    assert f"{count} of 4 images belong to none" in " ".join(done.output.split())
+    assert f"{count} images belong to none" in (folders / "out" / "report.html").read_text()
     assert (folders / "out" / "report.html").is_file()
     masks = verax.Alignment.load(folders / "out")
     assert len(masks) == 4

@@ -62,5 +62,6 @@ def of_alignment(done: Alignment, folder: Path, report: Path) -> dict[str, Any]:
         "accuracy": done.accuracy,
         "scores": rows(done.table()),
         "cases": rows(done.cases()) if known else [],
+        "without_case": done.without_case() if known else None,
         "notes": facts.get("notes", []),
     }

@@ -142,6 +142,7 @@ def page(alignment: Alignment) -> str:
         "facts": _facts(alignment),
         "rows": _rows(alignment),
         "cases": _cases(alignment),
+        "without_case": alignment.without_case() if set(HISTOGRAMS) <= set(alignment.metrics) else 0,
         "known": bool(alignment.scores["right"].notna().any()),
         "pictured": len(alignment.pictures),
         "count": len(alignment),
