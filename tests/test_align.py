@@ -4,10 +4,12 @@ import base64
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -32,6 +34,7 @@ from verax.errors import (
 )
 from verax.metrics.alignment import SCORES
 from verax.networks import zoo
+from verax.networks.library import weights_hash
 from verax.reports import alignment as page
 from verax.studies import thumbnails
 from verax.tasks.alignment import Annotated, Geometry
@@ -415,6 +418,16 @@ def test_case_column_and_counts_agree():
     assert table.loc["Distractor", "prediction"] == "wrong"
 
 
+def test_images_of_no_case_are_counted_and_a_low_overlap_alone_makes_a_distractor():
+    found = made_up([True, True, False, True, None], [0.9, 0.4, 0.2, 0.4, 0.4])
+    # most of the little that is shown is marked, and the overlap is low all the same
+    found.scores.loc[2, ["saliency-coverage", "ground-truth-coverage"]] = [0.67, 0.22]
+    found.sort_into_cases()
+    assert found.scores["case"].tolist() == ["Human Aligned", "", "Distractor", "", ""]
+    assert found.without_case() == 2
+    assert "elsewhere" not in found.cases().set_index("case").loc["Distractor", "about"]
+
+
 def test_tables_of_many_images_need_little_memory():
     import resource
 
@@ -521,6 +534,26 @@ def test_classes_are_found_by_name():
     numbers, note = zoo.numbering(("cat", "dog"), None, 1000)
     assert numbers == [-1, -1]
     assert "1000 outputs" in note
+    assert "--classes" in note
+    assert "classes=" in note
+
+
+def test_names_on_both_sides_are_never_matched_by_their_order():
+    outputs = (("cat",), ("dog",))
+    with pytest.raises(InvalidParameter, match=r"'left', 'right'.*'cat', 'dog'"):
+        zoo.numbering(("left", "right"), outputs, 2, given=True)
+    numbers, note = zoo.numbering(("left", "right"), outputs, 2)
+    assert numbers == [-1, -1]
+    assert "nobody knows" in note
+    assert "'left'" in note
+    assert "'cat'" in note
+    assert zoo.numbering(("n01440764", "n01443537"), outputs, 2) == (None, "")  # as ImageNet numbers them
+    numbers, note = zoo.numbering(("cat", "horse"), outputs, 2, given=True)
+    assert numbers == [0, -1]
+    assert "'horse'" in note
+    assert "'dog'" in note
+    with pytest.raises(InvalidParameter, match="'cat', 'dog'"):
+        verax.align(Halves(), Squares(4), method="gradient", classes=["cat", "dog"])
 
 
 def test_labels_follow_the_names_of_the_outputs():
@@ -553,7 +586,7 @@ def test_mean_and_std_are_used():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"metrics": ["iuo"]}, "iou"),
+        ({"metrics": ["iuo"]}, "did you mean 'iou'"),
         ({"metrics": []}, "at least one"),
         ({"target": "true"}, "predicted or label"),
         ({"protocol": "sounds"}, "sound"),
@@ -686,6 +719,9 @@ def test_the_command_writes_a_page_and_goes_on(folders):
     done = invoke(*where, "--out", folders / "out", "--set", "relu=false", "--batch-size", 3)
     assert done.exit_code == 0, done.output
     assert "Human Aligned" in done.output
+    count = verax.Alignment.load(folders / "out").without_case()
+    assert f"{count} of 4 images belong to none" in " ".join(done.output.split())
+    assert f"{count} images belong to none" in (folders / "out" / "report.html").read_text()
     assert (folders / "out" / "report.html").is_file()
     masks = verax.Alignment.load(folders / "out")
     assert len(masks) == 4
@@ -705,6 +741,60 @@ def test_the_command_writes_a_page_and_goes_on(folders):
     assert len(found["cases"]) == 8
     (folders / "out" / "report.html").unlink()
     assert pages.page(folders / "out").stat().st_size > 1000  # `verax open` writes what is missing
+
+
+def masked(folders, *words):
+    where = ["--images", folders / "images", "--masks", folders / "masks", "--geometry", "stretch:64"]
+    return invoke(*where, "--pictures", 0, *words)
+
+
+def test_the_command_names_the_network_and_tells_defaults(folders):
+    from verax.metrics.binarisation import DEFAULTS
+
+    done = masked(folders, "--outputs", 2, "--name", "my own & best", "--out", folders / "out")
+    assert done.exit_code == 0, done.output
+    assert "my own & best on folder" in done.output
+    assert verax.Alignment.load(folders / "out").facts["model"] == "my own & best"
+    assert "<h1>my own &amp; best on folder</h1>" in (folders / "out" / "report.html").read_text()
+    wrong = masked(folders, "--metrics", "iuo")
+    assert "did you mean 'iou'" in str(wrong.exception)
+    words = re.sub(r"[^\w:.()]+", " ", CliRunner().invoke(app, ["align", "--help"]).output)
+    for rule, number in DEFAULTS.items():
+        assert re.search(rf"{rule}:K \([^)]*\b{number:g}\b", words), rule
+
+
+def test_random_weights_are_said_and_kept_with_the_command(folders, monkeypatch):
+    done = masked(folders, "--outputs", 2, "--name", "a b", "--set", "relu=false", "--out", folders / "out")
+    assert done.exit_code == 0, done.output
+    assert "random weights" in " ".join(done.output.split())
+    facts = verax.Alignment.load(folders / "out").facts
+    assert [facts["weights"], facts["outputs"]] == ["none", 2]
+    model = zoo.subject("timm:resnet10t", "none", 2).model
+    assert facts["sha256"] == weights_hash(model)
+    assert "random weights" in facts["notes"][0]
+    text = (folders / "out" / "report.html").read_text()
+    assert "random weights" in text.partition("</header>")[0]
+    assert facts["sha256"] in text
+    said = shlex.split(facts["command"])
+    assert said[:4] == ["verax", "align", "--model", "timm:resnet10t"]
+    assert "--out" not in said
+    assert said[said.index("--name") + 1] == "a b"
+    again = CliRunner().invoke(app, [*said[1:], "--out", str(folders / "again"), "-q"])
+    assert again.exit_code == 0, again.output
+    other = verax.Alignment.load(folders / "again")
+    assert other.facts["key"] == facts["key"]
+    assert other.facts["command"] == facts["command"]
+    # a file is neither random nor pretrained, and a new head on a published network is random
+    torch.save(model.state_dict(), folders / "mine.pth")
+    filed = zoo.subject("timm:resnet10t", folders / "mine.pth", 2)
+    assert (filed.weights, filed.random) == (f"file {folders / 'mine.pth'}", "")
+    import timm
+
+    make = timm.create_model
+    monkeypatch.setattr(timm, "create_model", lambda name, pretrained, **size: make(name, **size))
+    assert zoo.subject("timm:resnet10t").random == ""
+    assert zoo.subject("timm:resnet10t").weights.startswith("pretrained ")
+    assert "last layer" in zoo.subject("timm:resnet10t", outputs=2).random
 
 
 def test_masks_of_numbers_are_noticed_and_can_be_chosen_from(folders):
@@ -791,6 +881,43 @@ def test_a_folder_of_masks_from_python(folders):
     )
     assert len(found) == 3
     assert "timm:resnet10t" in repr(found)
+
+
+def test_folders_are_named_as_the_command_names_them(folders):
+    options = {"weights": "none", "outputs": 2, "geometry": Geometry.stretch(64), "pictures": 0}
+    made = masked_folder(folders / "images", folders / "masks")
+    wanted = verax.align("timm:resnet10t", made, **options).scores
+    found = verax.align("timm:resnet10t", images=folders / "images", masks=str(folders / "masks"), **options)
+    pd.testing.assert_frame_equal(found.scores, wanted)
+    boxed = verax.align(
+        "timm:resnet10t", images=folders / "images", boxes=folders / "boxes.csv", **options
+    ).scores
+    assert boxed["iou"].tolist() == pytest.approx(wanted["iou"].tolist())
+    none = verax.align(
+        "timm:resnet10t", images=folders / "images", masks=folders / "masks", values=[7], **options
+    )
+    assert none.scores["empty"].all()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"dataset": "some/folder"}, "images='photos', masks='masks'"),
+        ({"dataset": Path("folder")}, "images='photos', masks='masks'"),
+        ({"dataset": ("images", "masks")}, "images='photos', masks='masks'"),
+        ({}, "images='photos', masks='masks'"),
+        ({"masks": "m"}, "images='photos'"),
+        ({"images": "i", "masks": "m", "coco": "c"}, "masks= and coco="),
+        ({"images": "i", "boxes": "b", "values": [1]}, "values= goes with masks="),
+        ({"dataset": Squares(2), "masks": "m"}, "not both"),
+        ({"dataset": "squarez"}, "squarez"),
+    ],
+)
+def test_data_that_cannot_be_found_say_how(given, words):
+    with pytest.raises(VeraxError) as caught:
+        verax.align(Halves(), **given)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 class Faint(nn.Module):

@@ -303,6 +303,67 @@ def test_histograms_of_an_alignment_can_be_brushed(browser, tmp_path):
     tab.close()
 
 
+def test_a_picture_of_an_alignment_opens_in_large(browser, tmp_path):
+    from test_align import Halves, Squares
+
+    path = verax.align(Halves(), Squares(12), method="gradient").report(tmp_path / "page")
+    tab = Tab(browser, path)
+    page, dialog = tab.page, tab.page.locator("#large")
+    first = page.locator("#grid .frame").first
+    first.focus()
+    small = first.bounding_box()["width"]
+    page.keyboard.press("Enter")
+    assert dialog.is_visible()
+    assert dialog.locator("img").bounding_box()["width"] > 2 * small
+    assert dialog.locator("path.marked").count() == dialog.locator("path.shown").count() == 1
+    assert page.locator("#large-title").inner_text() == "square-0"
+    words = dialog.locator("dl").inner_text()
+    for name in ("label", "prediction", "confidence", "iou", "pointing-game", "energy", "cases"):
+        assert name in words
+    assert page.locator("#large-before").is_disabled()
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#large-title").inner_text() == "square-1"
+    page.keyboard.press("Escape")
+    assert not dialog.is_visible()
+    assert page.evaluate("document.activeElement.className") == "frame"
+    page.locator("#grid .frame").last.click()
+    assert page.locator("#large-after").is_disabled()
+    page.locator("#large form button").click()
+    assert not dialog.is_visible()
+    page.locator("#draw-shown").uncheck()
+    first.click()
+    assert not dialog.locator("path.shown").is_visible()
+    assert dialog.locator("path.marked").is_visible()
+    assert tab.faults == []
+    assert tab.asked() == []
+    tab.close()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_all_columns_of_an_alignment_can_be_reached(browser, tmp_path, width):
+    from test_align import Halves, Squares
+
+    path = verax.align(Halves(), Squares(8), method="gradient").report(tmp_path / "page")
+    tab = Tab(browser, path, width)
+    page, table = tab.page, tab.page.locator("#scores")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    narrow = table.evaluate("e => e.scrollWidth > e.clientWidth")
+    assert narrow == (width == 400)
+    assert page.locator(".sideways").is_visible() == narrow  # the hint is there where it is needed
+    table.focus()
+    table.evaluate("e => { e.scrollLeft = e.scrollWidth; }")
+    outer = table.bounding_box()
+    for name in ("skill", "images"):
+        inner = table.get_by_role("columnheader", name=name).bounding_box()
+        assert inner["x"] >= outer["x"]
+        assert inner["x"] + inner["width"] <= outer["x"] + outer["width"]
+    page.locator("#grid .frame").first.click()
+    assert page.evaluate(
+        "(() => { const e = document.getElementById('large'); return e.scrollWidth <= e.clientWidth; })()"
+    )
+    tab.close()
+
+
 def test_json_cannot_end_its_script():
     text = str(pages.script_json({"name": EVIL + "\u2028"}))
     assert "<" not in text

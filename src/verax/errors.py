@@ -107,10 +107,14 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     "; did you mean 'gradient'?"
     >>> suggestion("simple-fr", ["textbox/simple-fr", "shapes"])
     "; did you mean 'textbox/simple-fr'?"
+    >>> suggestion("iuo", ["iou", "energy"])
+    "; did you mean 'iou'?"
     """
     names = sorted(known)
     small = {word.lower(): word for word in reversed(names)}
     near = difflib.get_close_matches(name.lower(), small, n=1, cutoff=0.7)
+    if not near:  # a short word with two letters swapped is less alike than that
+        near = [word for word in small if sorted(word) == sorted(name.lower())][:1]
     if not near:  # tables and figures call textbox/simple-fr simple-fr, and so do people
         small = {word.rpartition("/")[2]: whole for word, whole in small.items()}
         near = difflib.get_close_matches(name.lower(), small, n=1, cutoff=0.9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -122,7 +123,21 @@ def _data(
     return make(path, **options)
 
 
+def _command(context: typer.Context) -> str:
+    """The words that ask the same again; where results go is left to who asks."""
+    words = ["verax", "align"]
+    for option in context.command.params:
+        value = context.params.get(option.name or "")
+        source = context.get_parameter_source(option.name or "")
+        if source is None or source.name != "COMMANDLINE" or option.name in ("out", "quiet", "json"):
+            continue
+        for one in value if isinstance(value, list | tuple) else [value]:
+            words += [option.opts[0], str(one)]
+    return shlex.join(words)
+
+
 def align(
+    context: typer.Context,
     model: Annotated[
         str,
         typer.Option(help="timm:NAME, torchvision:NAME or efficientnet-lite0 to 2.", rich_help_panel=_MODEL),
@@ -186,7 +201,13 @@ def align(
         str | None, typer.Option(help="Some of iou,pointing-game,...", rich_help_panel=_SCORES)
     ] = None,
     binarisation: Annotated[
-        str | None, typer.Option(help="std:K, threshold:K, percentile:K or top:K.", rich_help_panel=_SCORES)
+        str | None,
+        typer.Option(
+            help="Pixels that count as shown: std:K (K is 1 where it is left out), threshold:K (0.5), "
+            "percentile:K (90) or top:K (0.1, a tenth of all). Default: threshold:0.5 for class activation "
+            "maps, std:1 for others.",
+            rich_help_panel=_SCORES,
+        ),
     ] = None,
     target: Annotated[
         str, typer.Option(help="Explain the predicted class or the label.", rich_help_panel=_SCORES)
@@ -218,6 +239,9 @@ def align(
     ] = None,
     limit: Annotated[
         int | None, typer.Option(help="Only so many images, evenly spread.", rich_help_panel=_DATA)
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="What the network is called in the title.", rich_help_panel=_MODEL)
     ] = None,
     pictures: Annotated[int, typer.Option(help="How many the report shows.")] = 120,
     batch_size: Annotated[int, typer.Option(help="Images at a time.")] = 32,
@@ -274,6 +298,7 @@ def align(
         "limit": limit,
         "settings": _settings(set_ or []),
         "seed": seed,
+        "name": name,
     }
     if out is None:
         chosen = {"labels": labels, "values": values, "label": label, "split": split}
@@ -296,6 +321,8 @@ def align(
     except KeyboardInterrupt as stop:
         typer.echo(f"verax: stopped; run it again with --out {out} to go on.", err=True)
         raise typer.Exit(130) from stop
+    done.facts["command"] = _command(context)
+    done.save(out)
     if not quiet and not json:
         show(done)
     with progress.status("Writing the report", hidden=quiet):
@@ -335,6 +362,11 @@ def show(done: Alignment) -> None:
         for row in done.cases().to_dict("records"):
             cases.add_row(row["case"], str(row["images"]), row["about"])
         console.print(cases)
+        console.print(
+            f"{done.without_case()} of {int(scores['right'].notna().sum())} images belong to none of the "
+            "eight, and some to several: cases are the ranges of scores of the paper (verax align --ranges).",
+            style="dim",
+        )
     first = done.metrics[0]
     worst = done.worst(5, first)
     if len(worst):

@@ -55,11 +55,13 @@ def of_alignment(done: Alignment, folder: Path, report: Path) -> dict[str, Any]:
     known = "case" in done.scores and done.accuracy == done.accuracy
     return {
         **{name: facts[name] for name in ("model", "data", "method")},
+        **{name: facts.get(name) for name in ("weights", "sha256", "outputs", "command")},
         "run": str(folder),
         "report": str(report),
         "images": len(done),
         "accuracy": done.accuracy,
         "scores": rows(done.table()),
         "cases": rows(done.cases()) if known else [],
+        "without_case": done.without_case() if known else None,
         "notes": facts.get("notes", []),
     }

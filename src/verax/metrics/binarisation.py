@@ -29,6 +29,7 @@ _SMALL, _LARGE = 1e-12, 1e12
 _LOST = 16
 """How many times as large as the variance the square of the mean may be, for one pass to be enough."""
 DEFAULTS = {"std": 1.0, "threshold": 0.5, "percentile": 90.0, "top": 0.1}
+"""Rule -> its K where none is given."""
 
 
 @dataclass(frozen=True)

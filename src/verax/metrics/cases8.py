@@ -47,7 +47,7 @@ def _four(right: bool, names: tuple[str, str, str, str], about: tuple[str, str, 
     shapes: tuple[tuple[str, Mapping[str, str], tuple[str, bool]], ...] = (
         ("both regions are nearly the same", {iou: "high"}, (iou, True)),
         ("shown is a part of marked", {truth: "low", shown: "high"}, (shown, True)),
-        ("the regions hardly touch", {iou: "low"}, (iou, False)),
+        ("the regions hardly overlap", {iou: "low"}, (iou, False)),
         ("marked is a part of shown", {truth: "high", shown: "low"}, (truth, True)),
     )
     return [
@@ -65,7 +65,7 @@ CASES: dict[str, Case] = {
             (
                 "Right, and for the reasons that people marked.",
                 "Right from a part of what people marked.",
-                "Right without looking at what people marked.",
+                "Right with hardly any overlap with what people marked.",
                 "Right from what people marked and its surroundings.",
             ),
         ),
@@ -75,7 +75,7 @@ CASES: dict[str, Case] = {
             (
                 "Wrong, although it looked where people marked.",
                 "Wrong: it looked at too small a part of what people marked.",
-                "Wrong: it looked elsewhere.",
+                "Wrong, with hardly any overlap with what people marked.",
                 "Wrong: the surroundings led it astray.",
             ),
         ),

@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import logging
 import math
+import re
 import urllib.error
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,16 @@ from verax.tasks.alignment.geometry import FILTERS, Geometry
 
 SOURCES = ("timm", "torchvision")
 PRETRAINED, NONE = "pretrained", "none"
+_ALL_RANDOM = (
+    "The network has random weights (--weights none): it has learned nothing, so that where it looks says "
+    "nothing about a network that was trained."
+)
+_LAST_RANDOM = (
+    "The last layer of the network has random weights, because it has other outputs than it was published "
+    "with; its predictions are those of chance until it is trained (--weights FILE)."
+)
+_NUMBERED = re.compile(r"n?\d+")
+_NAME_THEM = "name the outputs (--classes a,b, or classes=['a', 'b'] in Python)."
 
 _LIBRARY: Any = registry.load("torch.library:Library")("torchvision", "FRAGMENT")  # PyTorch leaves it untyped
 
@@ -92,12 +103,17 @@ class Subject:
         model: the network.
         preprocessing: its own.
         outputs: names of its outputs, each with other spellings of it; None where nobody knows.
+        weights: where they come from: "own" (of a module that was handed over), "none", or "pretrained" or
+            "file" with a name.
+        random: a sentence where weights were drawn and never learned.
     """
 
     name: str
     model: nn.Module
     preprocessing: Preprocessing
     outputs: tuple[tuple[str, ...], ...] | None = None
+    weights: str = "own"
+    random: str = ""
 
 
 def subject(model: str | nn.Module, weights: str | Path = PRETRAINED, outputs: int | None = None) -> Subject:
@@ -125,8 +141,11 @@ def subject(model: str | nn.Module, weights: str | Path = PRETRAINED, outputs: i
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # weights that are drawn are drawn alike every time
         made = (_timm if source == "timm" else _torchvision)(name, str(weights) == PRETRAINED, outputs)
-    if str(weights) not in (PRETRAINED, NONE):
+    if str(weights) == NONE:
+        made = replace(made, weights=NONE, random=_ALL_RANDOM)
+    elif str(weights) != PRETRAINED:
         load_weights(made.model, Path(weights))
+        made = replace(made, weights=f"file {weights}", random="")
     return replace(made, name=str(model))
 
 
@@ -134,9 +153,10 @@ def _lite(name: str, weights: str, outputs: int | None) -> Subject:
     if outputs is not None or weights == NONE:
         raise InvalidParameter(f"{name!r} has its own weights or those of a file, and 1000 outputs.")
     made = cast("Subject", registry.load("verax.networks.lites:lite")(name))
-    if weights != PRETRAINED:
-        load_weights(made.model, Path(weights))
-    return made
+    if weights == PRETRAINED:
+        return replace(made, weights=PRETRAINED)
+    load_weights(made.model, Path(weights))
+    return replace(made, weights=f"file {weights}")
 
 
 def _package(name: str) -> Any:
@@ -182,7 +202,16 @@ def _timm(name: str, pretrained: bool, outputs: int | None) -> Subject:
     if outputs is None and getattr(model, "num_classes", 0) == 1000:
         info = timm.data.ImageNetInfo()
         names = tuple((synset, info.label_name_to_description(synset)) for synset in info.label_names())
-    return Subject(name, model, from_timm(model.pretrained_cfg), names)
+    tag = model.pretrained_cfg.get("tag") or ""
+    new = outputs is not None and outputs != model.pretrained_cfg.get("num_classes")
+    return Subject(
+        name,
+        model,
+        from_timm(model.pretrained_cfg),
+        names,
+        f"{PRETRAINED} {tag}".strip(),
+        _LAST_RANDOM if new else "",
+    )
 
 
 def from_timm(config: Mapping[str, Any]) -> Preprocessing:
@@ -222,7 +251,8 @@ def _torchvision(name: str, pretrained: bool, outputs: int | None) -> Subject:
         own.resize_size[0], own.crop_size[0], filter_ if filter_ in FILTERS else "bilinear"
     )
     names = tuple((str(word),) for word in weights.meta["categories"]) if outputs is None else None
-    return Subject(name, model, Preprocessing(tuple(own.mean), tuple(own.std), geometry), names)
+    prepared = Preprocessing(tuple(own.mean), tuple(own.std), geometry)
+    return Subject(name, model, prepared, names, f"{PRETRAINED} {weights.name}")
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -272,8 +302,16 @@ def _places(classes: Sequence[str], outputs: Sequence[Sequence[str]]) -> list[in
     return found
 
 
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
+
+
 def numbering(
-    classes: Sequence[str] | None, outputs: Sequence[Sequence[str]] | None, count: int
+    classes: Sequence[str] | None,
+    outputs: Sequence[Sequence[str]] | None,
+    count: int,
+    *,
+    given: bool = False,
 ) -> tuple[list[int] | None, str]:
     """Which output each class of a data set is, and a sentence where that is not as one would expect.
 
@@ -281,21 +319,39 @@ def numbering(
         classes: of the data set, in the order of its labels.
         outputs: names of the network's outputs.
         count: how many outputs the network has; one output is read as two classes.
+        given: whether somebody named the outputs for this data set, so that names without a match are a
+            mistake.
 
     Returns:
         The output of each class (-1: none), or None where labels are numbers of outputs as they are.
     """
     if classes is None:
         return None, ""
+    unknown = "so that nobody knows which predictions are right"
     if outputs is not None:
         found = _places(classes, outputs)
         missing = [name for name, number in zip(classes, found, strict=True) if number < 0]
+        called = _some([words[-1] for words in outputs])
+        if not missing:
+            return found, ""
         if len(missing) < len(classes):
-            few = f"{len(missing)} of {len(classes)} classes are not one output of the network, such as"
-            return found, f"{few} {missing[0]!r}." if missing else ""
+            return found, (
+                f"{len(missing)} of {len(classes)} classes of the data set are not one output of the "
+                f"network, such as {missing[0]!r} (outputs: {called}); nobody knows if it is right there."
+            )
+        if given:
+            raise InvalidParameter(
+                f"No class of the data set ({_some(classes)}) is among the names that were given to the "
+                f"network's outputs ({called})."
+            )
+        # ImageNet's classes are numbered in the order of the outputs, whatever these are called
+        if not all(_NUMBERED.fullmatch(name) for name in classes):
+            return [-1] * len(classes), (
+                f"No class of the data set ({_some(classes)}) is an output of the network ({called}), "
+                f"{unknown}; {_NAME_THEM}"
+            )
     if len(classes) == max(count, 2):
         return None, ""
     return [-1] * len(classes), (
-        f"The data set has {len(classes)} classes and the network {count} outputs, so that nobody knows "
-        "which predictions are right; name the outputs with classes=."
+        f"The data set has {len(classes)} classes and the network {count} outputs, {unknown}; {_NAME_THEM}"
     )

@@ -101,8 +101,12 @@ def _facts(alignment: Alignment) -> list[tuple[str, str]]:
     facts, scores = alignment.facts, alignment.scores
     settings = ", ".join(f"{name}={value}" for name, value in facts["settings"].items() if value is not None)
     accuracy = alignment.accuracy
+    weights = {"none": "none: random", "own": "of the module given"}.get(
+        facts.get("weights", ""), facts.get("weights", "")
+    )
     return [
         ("images", str(len(alignment))),
+        *([("weights", weights)] if weights else []),
         ("accuracy", "labels not known" if math.isnan(accuracy) else f"{100 * accuracy:.1f} %"),
         ("method", f"{facts['method']}{f' ({settings})' if settings else ''}"),
         ("explained class", str(facts["target"])),
@@ -138,9 +142,12 @@ def page(alignment: Alignment) -> str:
         "facts": _facts(alignment),
         "rows": _rows(alignment),
         "cases": _cases(alignment),
+        "without_case": alignment.without_case() if set(HISTOGRAMS) <= set(alignment.metrics) else 0,
         "known": bool(alignment.scores["right"].notna().any()),
         "pictured": len(alignment.pictures),
         "count": len(alignment),
+        "sha256": facts.get("sha256", ""),
+        "command": facts.get("command", ""),
         "manifest": json.dumps(
             {name: value for name, value in facts.items() if name not in ("classes", "pictured")}, indent=2
         ),

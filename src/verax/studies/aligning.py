@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,8 @@ from verax.networks.zoo import PRETRAINED, Preprocessing, Subject, numbering, su
 from verax.studies import thumbnails
 from verax.studies.alignments import MANIFEST, PARTS, Alignment, manifest, table_bytes
 from verax.studies.questions import Question, facts_of
-from verax.tasks.alignment import AnnotatedImages, Geometry, Subset, find, shaped, stream
+from verax.tasks.alignment import AnnotatedImages, Geometry, Subset, shaped, stream
+from verax.tasks.alignment.sources import source
 
 TARGETS = ("predicted", "label")
 OBJECTS = ("all", "target")
@@ -52,9 +53,16 @@ _PART = re.compile(r"(\d{9})-(\d{9})\.parquet")
 
 def align(
     model: str | nn.Module,
-    dataset: str | AnnotatedImages,
+    dataset: str | AnnotatedImages | None = None,
     method: str | Method | Function = "grad-cam",
     *,
+    images: str | Path | None = None,
+    masks: str | Path | None = None,
+    boxes: str | Path | None = None,
+    coco: str | Path | None = None,
+    voc: str | Path | None = None,
+    labels: str | Path | None = None,
+    values: Collection[int] | None = None,
     metrics: Sequence[str] = SCORES,
     binarisation: str | Binarisation | None = None,
     target: str = "predicted",
@@ -88,8 +96,16 @@ def align(
 
     Args:
         model: ``timm:NAME``, ``torchvision:NAME`` or any module that gives ``(samples, outputs)``.
-        dataset: annotated images (`verax.tasks.alignment`), or the name of registered ones.
+        dataset: annotated images (`verax.tasks.alignment`), or the name of registered ones; left out where
+            folders are named.
         method: how the network is explained (``verax list methods``); any callable will do.
+        images: a folder of pictures, with one of `masks`, `boxes` or `coco`.
+        masks: a folder of masks with the same names.
+        boxes: a CSV file with image,xmin,ymin,xmax,ymax[,label].
+        coco: a JSON file in COCO's format.
+        voc: a folder of Pascal VOC.
+        labels: a CSV file with image,label, for `masks`; default: the folders that pictures lie in.
+        values: numbers in `masks` that are marked; default: all but 0.
         metrics: iou, ground-truth-coverage, saliency-coverage, pointing-game, energy, or some of them.
         binarisation: which pixels count as shown: std:K, threshold:K, percentile:K or top:K. By default
             threshold:0.5 for class activation maps and std:1 for all others, as published.
@@ -140,6 +156,16 @@ def align(
     given = check_settings(parameters, settings)
     if protocol == "published" and chosen.family == "cams" and "relu" in chosen.parameters:
         given.setdefault("relu", False)
+    data = source(
+        dataset,
+        images=images,
+        masks=masks,
+        boxes=boxes,
+        coco=coco,
+        voc=voc,
+        labels=labels,
+        values=values,
+    )
     found = subject(model, weights, outputs)
     found = replace(
         found, preprocessing=found.preprocessing.with_(mean, std, geometry), model=found.model.to(where)
@@ -148,7 +174,7 @@ def align(
         found = replace(found, name=name)
     if classes is not None:
         found = replace(found, outputs=tuple((str(name),) for name in classes))
-    images = _images(find(dataset), found.preprocessing, limit)
+    pictured = _images(data, found.preprocessing, limit)
     rules = PROTOCOLS[protocol]
     judging = Judging(
         Binarisation.of(binarisation or ("threshold:0.5" if chosen.family == "cams" else "std:1")),
@@ -162,8 +188,8 @@ def align(
             f"Channels are joined by {' or '.join(CHANNELS)}{suggestion(channels, CHANNELS)}"
         )
     joined = channels or ("magnitude" if chosen.transfer == "gray" else "sum")
-    count = _outputs(found, images, where)
-    numbers, note = numbering(images.classes, found.outputs, count)
+    count = _outputs(found, pictured, where)
+    numbers, note = numbering(pictured.classes, found.outputs, count, given=classes is not None)
     question = Question(
         found,
         chosen,
@@ -178,8 +204,9 @@ def align(
         check_seed(seed),
         named,
     )
-    facts = facts_of(question, images, protocol, Ranges.of(ranges), [note] if note else [])
-    return _run(question, images, facts, batch_size, where, out, pictures, quiet)
+    notes = [word for word in (found.random, note) if word]
+    facts = facts_of(question, pictured, protocol, Ranges.of(ranges), notes)
+    return _run(question, pictured, facts, batch_size, where, out, pictures, quiet)
 
 
 def _metrics(metrics: Sequence[str]) -> tuple[str, ...]:

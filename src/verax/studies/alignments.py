@@ -191,6 +191,11 @@ class Alignment:
         ]
         return pd.DataFrame(rows)
 
+    def without_case(self, ranges: str | cases8.Ranges | Mapping[str, Any] | None = None) -> int:
+        """How many images whose prediction is known to be right or wrong belong to none of the eight."""
+        inside = np.any(list(self.members(ranges).values()), axis=0)
+        return int((self.scores["right"].notna().to_numpy() & ~inside).sum())
+
     def worst(self, n: int = 10, metric: str = "iou", *, right: bool | None = True) -> pd.DataFrame:
         """The images that look least where people marked; among equals the surest come first.
 

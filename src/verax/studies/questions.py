@@ -186,16 +186,26 @@ def facts_of(
             "geometry": repr(found.preprocessing.geometry),
         },
     }
+    digest = weights_hash(found.model)
     secret = {
         "code": [code_digest(), _source(Question)],
-        "weights": weights_hash(found.model),
+        "weights": digest,
         "network": [str(found.model), _source(type(found.model))],
         "data": dict(images.fingerprint()),
         "own": None if method.builtin else [method.version, _source(method.function)],
         "numbers": question.numbers,
     }
     key = content_hash({"facts": facts, "secret": secret})
-    return {"key": key, **facts, "ranges": _plain_ranges(ranges), "classes": names, "notes": notes}
+    return {
+        "key": key,
+        **facts,
+        "weights": found.weights,
+        "sha256": digest,
+        "outputs": question.outputs,
+        "ranges": _plain_ranges(ranges),
+        "classes": names,
+        "notes": notes,
+    }
 
 
 def _plain_ranges(ranges: Ranges) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from torch.nn.functional import interpolate
 
 from verax.metrics import cases8
 
-SIDE, REGION = 176, 112
+SIDE, REGION = 224, 112
 """The longest side of a thumbnail, and of the regions drawn on it."""
 
 

@@ -156,10 +156,9 @@
     }
     return parts.join("");
   };
-  const tile = (row) => {
+  const framed = (row, kind) => {
     const entry = pictures.get(row), [high, wide] = entry.size;
-    const figure = node("figure", `photo ${["wrong", "right"][data.right[row]] ?? ""}`);
-    const frame = node("div", "frame"), image = node("img", entry.kind === "png" ? "small" : "");
+    const frame = node(kind, "frame"), image = node("img", entry.kind === "png" ? "small" : "");
     image.src = `data:image/${entry.kind};base64,${entry.image}`;
     image.alt = `${data.ids[row]}: ${named(data.label[row])}, predicted ${named(data.prediction[row])}`;
     const svg = svgNode("svg", { viewBox: `0 0 ${wide} ${high}`, preserveAspectRatio: "none" });
@@ -168,6 +167,47 @@
       svg.append(svgNode("path", { class: `halo of-${name}`, d }), svgNode("path", { class: name, d }));
     }
     frame.append(image, svg);
+    return frame;
+  };
+
+  // --- one picture in large, with both outlines and all scores ---
+  const dialog = byId("large");
+  let inOrder = [], opened = 0;
+  const enlarge = (row) => {
+    opened = inOrder.indexOf(row);
+    const figure = node("figure", `photo ${["wrong", "right"][data.right[row]] ?? ""}`), list = node("dl");
+    figure.append(framed(row, "div"));
+    const verdict = ["wrong", "right"][data.right[row]] ?? "not known whether it is right";
+    const cases = data.cases.filter((_, place) => data.members[row] & (1 << place)).map((entry) => entry.name);
+    const facts = [
+      ["label", named(data.label[row])],
+      ["prediction", `${named(data.prediction[row])} (${verdict})`],
+      ["confidence", data.confidence[row] === null ? "–" : data.confidence[row].toFixed(2)],
+      ...metrics.map((name) => [name, data.scores[name][row] === null ? "–" : data.scores[name][row].toFixed(2)]),
+      ...(data.cases.length ? [["cases", cases.join(", ") || "none"]] : []),
+    ];
+    for (const [name, value] of facts) list.append(node("dt", "", name), node("dd", "", value));
+    byId("large-title").textContent = data.ids[row];
+    byId("large-pictures").replaceChildren(figure, list);
+    byId("large-before").disabled = opened <= 0;
+    byId("large-after").disabled = opened >= inOrder.length - 1;
+    if (!dialog.open) dialog.showModal();
+  };
+  const turn = (by) => { const row = inOrder[opened + by]; if (row !== undefined) enlarge(row); };
+  byId("large-before").addEventListener("click", () => turn(-1));
+  byId("large-after").addEventListener("click", () => turn(1));
+  dialog.addEventListener("keydown", (event) => {
+    if (event.key === "ArrowLeft") turn(-1);
+    if (event.key === "ArrowRight") turn(1);
+  });
+  dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+
+  const tile = (row) => {
+    const figure = node("figure", `photo ${["wrong", "right"][data.right[row]] ?? ""}`);
+    const frame = framed(row, "button");
+    frame.type = "button";
+    frame.title = "show it in large";
+    frame.addEventListener("click", () => enlarge(row));
     const caption = node("figcaption");
     const known = data.label[row] >= 0, right = data.right[row];
     caption.append(node("span", "truth", known ? named(data.label[row]) : "label not known"));
@@ -259,7 +299,9 @@
   byId("reset").addEventListener("click", (event) => { event.preventDefault(); state = blank(); visible = page; update(); });
   byId("filters").addEventListener("submit", (event) => event.preventDefault());
   byId("more").addEventListener("click", () => { visible += page; update(); });
-  for (const name of ["marked", "shown"]) byId(`draw-${name}`).addEventListener("change", (event) => byId("grid").classList.toggle(`no-${name}`, !event.target.checked));
+  for (const name of ["marked", "shown"]) byId(`draw-${name}`).addEventListener("change", (event) => {
+    for (const id of ["grid", "large"]) byId(id).classList.toggle(`no-${name}`, !event.target.checked);
+  });
   for (const button of document.querySelectorAll(".case")) {
     button.addEventListener("click", () => {
       state = { ...blank(), case: state.case === button.dataset.case ? "" : button.dataset.case };
@@ -272,6 +314,7 @@
   const update = () => {
     for (const id of ["case", "label", "prediction", "sort"]) byId(id).value = state[id];
     const kept = sorted(rows()), shown = kept.filter((row) => pictures.has(row)), first = shown.slice(0, visible);
+    inOrder = first;
     byId("grid").replaceChildren(...first.map(tile));
     byId("status").textContent = `${kept.length} of ${total} images kept; ${first.length} of ${shown.length} pictures shown.`;
     byId("more").hidden = first.length >= shown.length;
