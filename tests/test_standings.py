@@ -220,3 +220,21 @@ def test_the_command_shows_skill_and_what_was_left_out(tmp_path):
     assert f"{table['skill']['all', 'mine']:.2f} [" in line
     assert "12 of 18" in " ".join(done.output.split())
     assert {"skill_low", "skill_high", "family"} <= set(table)
+
+
+def test_one_label_never_stands_for_two_methods(tmp_path):
+    old = write(tmp_path / "old", scores(methods=("gradient", "oracle")))
+    new = write(
+        tmp_path / "new", scores(methods=("gradient", "oracle"), shift={"gradient": 0.4}), created="2027"
+    )
+    for folder, name in ((old, "gradient"), (new, "input-x-gradient")):
+        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest["methods"] = [{"label": "gradient", "name": name, "parameters": {}}]
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+    found = standings([old, new])
+    alone = standings([new]).boards[0].overall.set_index("method")["value"]
+    assert found.boards[0].overall.set_index("method")["value"]["gradient"] == pytest.approx(
+        alone["gradient"]
+    )
+    assert any("'gradient'" in note and "left out" in note for note in found.notes)
+    assert any("other methods" in note for note in verax.compare(old, new).notes)

@@ -207,6 +207,9 @@ def _remarks(first: Run, second: Run, one: str, two: str) -> list[str]:
     if first.manifest["code"] != second.manifest["code"]:
         codes = f"{versions.code(first)} and {versions.code(second)}"
         notes.append(f"{one} and {two} were computed by different code: {codes}.")
+    if methods := versions.other_methods(first, second):
+        words = ", ".join(methods)
+        notes.append(f"In {one} and {two} these labels are other methods, or have other parameters: {words}.")
     if networks := versions.other_weights(first, second):
         notes.append(f"{two} has other weights than {one} for {', '.join(networks)}.")
     return notes

@@ -145,6 +145,7 @@ def standings(
     newest = sorted(found, key=lambda run: str(run.manifest.get("created", "")), reverse=True)
     kept: list[Run] = []
     tables: list[pd.DataFrame] = []
+    relabelled: list[str] = []
     for run in newest:
         reason = _reason(run, kept, names, protocol)
         try:
@@ -154,12 +155,20 @@ def standings(
         if reason:
             left_out[names[id(run)]] = reason
         else:
+            others = {label for newer in kept for label in versions.other_methods(newer, run)}
+            if others:  # one label must not stand for two things
+                rows = [part[~part["method"].isin(others)] for part in rows]
+                relabelled.append(
+                    f"Under {_said(others)}, {names[id(run)]} has other methods or parameters than newer "
+                    "runs; its scores of them are left out."
+                )
             kept.append(run)
         tables += rows
     if not kept:
         raise UnknownName(f"No run has scores under the protocol {protocol!r}.")
     scores = versions.of_tasks(pd.concat(tables, ignore_index=True), tasks)
     scores, notes = _shared(scores)
+    notes = [*relabelled, *notes]
     for run in [run for run in kept if names[id(run)] not in set(scores["run"])]:
         kept.remove(run)
         left_out[names[id(run)]] = "It shares no picture with the newer runs."
@@ -190,6 +199,10 @@ def standings(
         metric,
         tuple(notes),
     )
+
+
+def _said(words: Collection[str]) -> str:
+    return ", ".join(sorted(map(repr, words)))
 
 
 def _readable(runs: Sequence[Run | str | Path]) -> tuple[list[Run], dict[str, str]]:

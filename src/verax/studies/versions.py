@@ -76,6 +76,17 @@ def other_weights(first: Run, second: Run) -> list[str]:
     return list(dict.fromkeys(network for _, network, _ in changed))
 
 
+def other_methods(first: Run, second: Run) -> list[str]:
+    """The labels of methods that both runs have, but for another method or other parameters."""
+
+    def known(run: Run) -> dict[str, tuple[Any, Any]]:
+        entries = run.manifest.get("methods", [])
+        return {str(entry["label"]): (entry.get("name"), entry.get("parameters")) for entry in entries}
+
+    ours, theirs = known(first), known(second)
+    return [label for label in ours if label in theirs and ours[label] != theirs[label]]
+
+
 def of_tasks(scores: pd.DataFrame, tasks: Collection[str] | None) -> pd.DataFrame:
     """The scores on some tasks, or on all."""
     if tasks is None:
