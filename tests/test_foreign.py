@@ -195,3 +195,12 @@ def test_a_missing_batch_axis_is_named(plain, targets):
         verax.explain(nn.Linear(4, 2), torch.rand(4))
     with pytest.raises(InvalidInput, match="cannot run on inputs of shape"):  # something else is wrong
         verax.explain(model, torch.rand(2, 5, 64, 64))
+
+
+def test_names_of_classes_are_not_taken_for_scores():
+    class Names(nn.Module):
+        def forward(self, x):
+            return x.flatten(1)[:, :3].argmax(1)
+
+    with pytest.raises(InvalidInput, match="not scores"):
+        verax.explain(Names(), torch.rand(2, 3, 4, 4))

@@ -189,6 +189,9 @@ def prepared(
     x = given.detach().to(device_of(model), dtype_of(model, given.dtype)).clone()
     # one sample tells how many outputs there are; all are needed only to find the predicted class
     scores, plain = _answers(asked, x, batch_size, first=targets is not None)
+    if not scores.is_floating_point():
+        kind = str(scores.dtype).removeprefix("torch.")
+        raise InvalidInput(f"The network gives {kind} numbers, such as names of classes, not scores of them.")
     wanted = scores.argmax(1) if targets is None else targets
     chosen = check_targets(wanted, len(x), scores.shape[1]).to(x.device)
     return asked if plain else Explained(asked, "logit"), x, chosen
