@@ -291,7 +291,7 @@ def test_histograms_of_an_alignment_can_be_brushed(browser, tmp_path):
     tab.page.mouse.down()
     tab.page.mouse.move(box["x"] + 0.9 * box["width"], box["y"] + 22, steps=5)
     tab.page.mouse.up()
-    tab.page.wait_for_function("location.hash.includes('iou=')")
+    tab.page.wait_for_function("() => location.hash.includes('iou=')")
     low, high = tab.page.evaluate("location.hash").partition("iou=")[2].split("-")
     assert 0.1 < float(low) < 0.3
     assert 0.8 < float(high) <= 1
@@ -383,12 +383,12 @@ def test_wide_tables_on_a_phone_say_that_they_scroll(browser, tmp_path, name):
     assert page.locator(".hint").first.is_visible()
     assert "more" in region.get_attribute("class")
     region.evaluate("each => { each.scrollLeft = each.scrollWidth; }")
-    page.wait_for_function("!document.querySelector('.scroll').classList.contains('more')")
+    page.wait_for_function("() => !document.querySelector('.scroll').classList.contains('more')")
     left = region.bounding_box()["x"]
     for selector in ("thead th.name", "tbody th"):  # what a row is about stays in sight
         assert region.locator(selector).first.bounding_box()["x"] == pytest.approx(left, abs=1)
     last = region.locator("tbody tr").first.locator("td").last.bounding_box()
     assert last["x"] + last["width"] <= 400
     page.set_viewport_size({"width": 1800, "height": 800})
-    page.wait_for_function("document.querySelector('.hint').hidden")
+    page.wait_for_function("() => document.querySelector('.hint').hidden")
     page.close()
