@@ -22,6 +22,7 @@ from verax.studies import spec as specs
 from verax.studies import upkeep, work
 from verax.studies.entries import unpack
 from verax.studies.execution import Bench
+from verax.studies.executors import processes
 from verax.studies.executors.processes import Processes
 from verax.studies.store import Store
 from verax.studies.work import Brief, Job
@@ -494,5 +495,18 @@ def test_a_run_that_was_stopped_while_it_was_written_is_no_run(tmp_path, monkeyp
 
 
 def test_the_time_limit_does_not_count_the_start_of_workers():
-    run = verax.run(SMALL, quiet=True, executor="processes", workers=1, time_limit=1.5)
-    assert run.failures == []
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=time.sleep, args=(60,), daemon=True)
+    process.start()
+    since = time.monotonic() - 10
+    worker = processes._Worker(process, ours, Job("key", 0, 0, 1), since)
+    assert list(processes._settled([worker], 5)) == []  # it is still importing torch
+    theirs.send(processes._READY)
+    assert list(processes._settled([worker], 5)) == []
+    assert worker.ready
+    assert worker.since > since + 5  # now the clock runs
+    worker.since -= 10
+    (late,) = processes._settled([worker], 5)
+    assert late.outcome.failure.kind == "time"
+    assert not process.is_alive()

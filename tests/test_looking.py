@@ -289,22 +289,23 @@ def test_colours_can_be_switched_off():
     assert not coloured.search(printed(NO_COLOR="1"))
 
 
-def test_a_crew_gives_each_result_as_it_is_done():
-    import time
-
+def test_a_crew_gives_each_result_as_it_is_done(tmp_path):
     from verax.reproductions.workers import Crew
 
+    flag, seen = tmp_path / "seen", []
     with Crew(2, "verax.version") as crew:
-        start, seen = time.perf_counter(), []
-        for item, made in crew.over(slowly, 10, [3, 0, 0, 0]):
-            assert made == item + 10
-            seen.append(time.perf_counter() - start)
-    assert len(seen) == 4
-    assert seen[2] < seen[3] - 0.3  # three were there long before the slow one
+        for item, made in crew.over(slowly, flag, [3, 0, 0, 0]):
+            assert made == (item, True)
+            seen.append(item)
+            if len(seen) == 3:  # three are there before the slow one, which waits for this
+                flag.touch()
+    assert seen == [0, 0, 0, 3]
 
 
-def slowly(value, item):
+def slowly(flag, item):
     import time
 
-    time.sleep(0.25 * item)
-    return value + item
+    until = time.monotonic() + 60
+    while item and not flag.exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    return item, not item or flag.exists()
