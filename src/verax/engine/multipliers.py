@@ -105,13 +105,25 @@ class DeepLift(Engine):
         if self.cursor is None:
             self.tape.append((name, [v.detach().clone() for v in values]))
             return None
-        known, kept = self.tape[self.cursor] if self.cursor < len(self.tape) else ("nothing", [])
-        self.cursor, kept = self.cursor + 1, list(self.recall(kept))
-        if known != name or [v.shape for v in values] != [v.shape for v in kept]:
-            raise UnsupportedOperation(
-                f"The network branches: it calls {known!r} on the baseline and {name!r} on the input."
-            )
+        kept = self.recall(self.taped(name, *(v.shape[1:] for v in values)))
+        if [v.shape for v in values] != [v.shape for v in kept]:
+            raise self._branched(name, name)
         return kept
+
+    def taped(self, name: str, *shapes: Sequence[int]) -> Sequence[Tensor]:
+        """What the next entry of the tape holds; refuses when another call with other rows made it."""
+        assert self.cursor is not None
+        known, kept = self.tape[self.cursor] if self.cursor < len(self.tape) else ("nothing", [])
+        self.cursor += 1
+        if known != name or any(tuple(v.shape[1:]) != tuple(s) for v, s in zip(kept, shapes, strict=False)):
+            raise self._branched(known, name)
+        return kept
+
+    @staticmethod
+    def _branched(known: str, name: str) -> UnsupportedOperation:
+        return UnsupportedOperation(
+            f"The network branches: it calls {known!r} on the baseline and {name!r} on the input."
+        )
 
     def recall(self, values: Sequence[Tensor]) -> Sequence[Tensor]:
         """Values from the tape, as the rows of the input need them."""

@@ -19,6 +19,7 @@ from verax.engine.gradients import select
 from verax.engine.mode import attach, forward, full_precision, propagate
 from verax.engine.multipliers import DeepLift, check_sum
 from verax.engine.operations import Operation
+from verax.engine.slopes import through_relu
 from verax.errors import UnsupportedOperation
 
 _GPU = 4
@@ -56,9 +57,26 @@ class Pairs(DeepLift):
             plain: Tensor = self.native(operation)
             return plain
         z: Tensor = operation(x.detach()[:: self.references].contiguous())
-        rows = torch.arange(self.samples, device=z.device).repeat_interleave(self.references)
-        # by index: repeat_interleave gives a view, which a network may not overwrite
-        return attach(z.index_select(0, rows), lambda g: (back(g),), x, spare=True)
+        return attach(self._spread(z), lambda g: (back(g),), x, spare=True)
+
+    def activation(self, operation: Operation) -> Tensor:
+        """A ReLU on one row for each sample; its slopes are made when they are needed, and not kept."""
+        x = operation.args[0]
+        known = operation.name == "relu" and self.cursor is not None
+        if not known or len(x) != self.samples * self.references or x.dim() < 2:
+            return super().activation(operation)
+        few, low = x.detach()[:: self.references].clone(), self.taped("relu", x.shape[1:])[0]
+
+        def back(g: Tensor) -> Sequence[Tensor]:
+            pairs = g.reshape(len(few), len(low), *few.shape[1:])
+            return (through_relu(pairs, few[:, None], low[None]).reshape(g.shape),)
+
+        return attach(self._spread(operation(few)), back, x, spare=True)
+
+    def _spread(self, rows: Tensor) -> Tensor:
+        """Rows of samples as rows of pairs, in memory of their own: a network may overwrite them."""
+        places = torch.arange(self.samples, device=rows.device).repeat_interleave(self.references)
+        return rows.index_select(0, places)
 
 
 def _transposed(operation: Operation) -> Callable[[Tensor], Tensor] | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -15,7 +17,7 @@ from torch import Tensor
 from verax.engine.linear import LinearCall
 from verax.engine.operations import Operation
 
-Function = Callable[[Tensor], Tensor]
+Function = Callable[..., Tensor]
 Ends = tuple[Tensor, Tensor, Tensor]
 """The input and the output of a nonlinearity on the baseline, and its input now."""
 
@@ -37,12 +39,50 @@ _OWN = frozenset(("log", "sqrt", "rsqrt", "reciprocal", "square", "pow"))
 """Smooth functions that bend over distances of about 1, and over distances of about the argument itself."""
 
 
+def relu_slope(x: Tensor, x0: Tensor) -> Tensor:
+    """The slope of ReLU from x0 to x, which may broadcast: 1 above zero, 0 below, the share above between.
+
+    The larger of the two over their distance is that share, and leaves 0 to 1 just where the other two cases
+    begin. Nothing is subtracted but x - x0, so nothing cancels.
+    """
+    top, way = torch.maximum(x, x0), (x - x0).abs_()
+    return top.div_(way.clamp_min_(torch.finfo(way.dtype).tiny)).clamp_(0, 1)
+
+
+_FUSED = """
+template <typename T> T through_relu(T m, T x, T x0) {
+    T top = x > x0 ? x : x0, way = x > x0 ? x - x0 : x0 - x;
+    if (way == T(0)) return top > T(0) ? m : T(0);
+    T share = top / way;
+    return m * (share > T(1) ? T(1) : share < T(0) ? T(0) : share);
+}
+"""
+
+
+@cache
+def _fused() -> Function | None:
+    """`through_relu` as one kernel, where this version of torch can compile it."""
+    make = getattr(getattr(torch.cuda, "jiterator", None), "_create_jit_fn", None)
+    return None if make is None else cast("Function", make(_FUSED))
+
+
+def through_relu(m: Tensor, x: Tensor, x0: Tensor) -> Tensor:
+    """Multipliers `m` of the output of ReLU as multipliers of its input; the ends x and x0 may broadcast.
+
+    On a GPU the whole is one kernel: it waits for memory, and eight would read and write it eight times.
+    """
+    fused = _fused() if m.is_cuda and m.dtype in (torch.float32, torch.float64) else None
+    return relu_slope(x, x0).mul_(m) if fused is None else fused(m, x, x0)
+
+
 def slope(operation: Operation, x: Tensor, x0: Tensor, y: Tensor, y0: Tensor) -> Tensor:
     """The slope of an elementwise function from x0 to x; its derivative where they are the same.
 
     Where a smooth function hardly changes, y - y0 is mostly rounding (a sigmoid near 0 has values near 1/2):
     there the derivative halfway is nearer to the slope than the quotient.
     """
+    if operation.name == "relu":
+        return relu_slope(x, x0)
     dx, dy = x - x0, y - y0
     same, at = vanishes(dx, x), x
     if operation.name in _UNIT | _OWN:
@@ -52,8 +92,6 @@ def slope(operation: Operation, x: Tensor, x0: Tensor, y: Tensor, y0: Tensor) ->
     slopes = dy.div_(dx)
     if not bool(same.any()):  # a second run of the function is worth avoiding
         return slopes
-    if operation.name == "relu":
-        return torch.where(same, (at > 0).to(slopes.dtype), slopes)
     with torch.enable_grad():
         point = at.detach().requires_grad_()
         derivative = torch.autograd.grad(operation(point).sum(), point)[0]

@@ -25,8 +25,13 @@ def clipped(outputs: Tensor, labels: Tensor) -> Tensor:
     return -(wanted * share.log() + (1 - wanted) * (1 - share).log()).mean()
 
 
+def squared(outputs: Tensor, wanted: Tensor) -> Tensor:
+    """The mean squared error of the first output."""
+    return (outputs[:, 0] - wanted).square().mean()
+
+
 Loss = Callable[[Tensor, Tensor], Tensor]
-LOSSES: dict[str, Loss] = {"cross-entropy": F.cross_entropy, "clipped": clipped}
+LOSSES: dict[str, Loss] = {"cross-entropy": F.cross_entropy, "clipped": clipped, "squared": squared}
 
 
 def find_loss(name: str) -> Loss:

@@ -21,8 +21,9 @@ from verax.errors import InvalidParameter, suggestion
 from verax.networks import VECTORS, fits, linear, names
 from verax.networks.fits import Fit
 from verax.networks.names import Name
-from verax.networks.recipes import FAST, OWN
+from verax.networks.recipes import FAST, OWN, Recipe
 from verax.networks.starts import initialise
+from verax.networks.steps import Stepper
 from verax.networks.training import Progress
 from verax.tasks.base import Draws, Regression
 
@@ -34,6 +35,7 @@ MEMORY = 6 << 30
 
 _SMALLEST, _STEPS = 32, 64  # samples in a batch, and batches in an epoch, of small sets
 _LEAST, _MOST = 1400, 50  # steps in all, and epochs: fewer would not be trained, more would only repeat
+_SHOWN = 50  # steps from one report to the next
 _BUFFER = 4  # chunks that are shuffled together when samples are not kept
 
 
@@ -215,15 +217,6 @@ def _kept(samples: Draws, features: int, device: torch.device) -> tuple[Tensor, 
     return x, y
 
 
-def _rates(plan: Schedule, model: nn.Module, steps: int) -> tuple[torch.optim.Optimizer, Callable[[], None]]:
-    """The optimiser, and what moves its rate after each step."""
-    if not plan.adam:
-        return torch.optim.SGD(model.parameters(), plan.rate), lambda: None
-    optimiser = torch.optim.Adam(model.parameters(), plan.rate, fused=True)
-    cycle = torch.optim.lr_scheduler.OneCycleLR(optimiser, plan.rate, total_steps=steps)
-    return optimiser, cycle.step
-
-
 def _descend(
     model: nn.Module, samples: Draws, plan: Schedule, seed: int, device: torch.device, watch: Watcher
 ) -> None:
@@ -237,22 +230,25 @@ def _descend(
     generator = torch.Generator().manual_seed(seeding.key("order", seed) & 0x7FFFFFFFFFFFFFFF)
     per_epoch = _steps_in(samples, batch, kept is None)
     steps = max(1, per_epoch * plan.epochs)
-    optimiser, turn = _rates(plan, model, steps)
+    recipe = Recipe(
+        plan.rate,
+        batch,
+        plan.epochs,
+        len(samples),
+        cycle=plan.adam,
+        loss="squared",
+        optimiser="adam" if plan.adam else "sgd",
+    )
+    stepper = Stepper(model, recipe, steps, rough=False)
     model.train()
     step = 0
     for epoch in range(1, plan.epochs + 1):
         for x, y in [kept] if kept is not None else _buffers(samples, generator, device):
             order = torch.randperm(len(x), generator=generator).to(device)
-            for rows in torch.split(order[: len(x) // batch * batch], batch):
-                loss = (model(x[rows])[:, 0] - y[rows] / scale).square().mean()
-                optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
-                step += 1
-                if step < steps:
-                    turn()
-                if step % 50 == 0 or step == steps:
-                    watch(Progress(epoch, plan.epochs, step, steps, float(loss.detach())))
+            for rows in torch.split(order[: len(x) // batch * batch], batch * stepper.block):
+                before, step = step, step + stepper(x[rows], y[rows] / scale)
+                if step // _SHOWN > before // _SHOWN or step == steps:
+                    watch(Progress(epoch, plan.epochs, step, steps, float(stepper.history[step - 1, 0])))
     last = [m for m in model.modules() if isinstance(m, nn.Linear)][-1]
     with torch.no_grad():
         for weight in last.parameters():

@@ -74,9 +74,16 @@ class Stepper:
 
     recorded = True
 
-    def __init__(self, model: nn.Module, recipe: Recipe, steps: int) -> None:
-        """Prepare at most `steps` steps; the weights of `model` become parts of one flat tensor."""
-        self.model, self.recipe = model, recipe
+    def __init__(self, model: nn.Module, recipe: Recipe, steps: int, *, rough: bool = True) -> None:
+        """Prepare at most `steps` steps; the weights of `model` become parts of one flat tensor.
+
+        Args:
+            model: the network.
+            recipe: how it is trained.
+            steps: at most so many.
+            rough: compute in half precision on a GPU, which classes do not mind and numbers do.
+        """
+        self.model, self.recipe, self.rough = model, recipe, rough
         self.loss = find_loss(recipe.loss)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.weights = torch.cat([_flatten(p.detach()) for p in self.parameters])
@@ -148,7 +155,7 @@ class Stepper:
         if fast and pictures.ndim == 4:  # once, rather than in every layer and iteration that wants it so
             pictures = pictures.contiguous(memory_format=torch.channels_last)
             start = None if start is None else start.contiguous(memory_format=torch.channels_last)
-        with torch.autocast("cuda", torch.bfloat16, enabled=fast, cache_enabled=False):
+        with torch.autocast("cuda", torch.bfloat16, enabled=fast and self.rough, cache_enabled=False):
             if start is not None and self.recipe.adversary is not None:
                 pictures = self._attacked(pictures, labels, start, self.recipe.adversary)
             outputs = self.model(pictures)
