@@ -46,6 +46,7 @@ Batches = Iterator[tuple[Tensor, Tensor, Streams]]
 _EVALUATED = 200  # scenes in each bucket after every epoch
 _TEST = 400  # scenes in each bucket that decide about another try
 _SHOWN = 20  # steps from one report to the next
+_AHEAD = 256  # the same where nobody has to look: a GPU that waits for a look stands still
 _LIFELESS = 25  # steps in which an output learns nothing, though it is wrong: the network counts as dead
 _WRONG = 1.0  # a loss that no sure and right network has
 
@@ -297,13 +298,14 @@ class _Job:
         steps = per_epoch * plan.epochs
         worst: float | None = None
         epoch, lifeless, step, seen, loss = 1, 0, 0, 0, float("nan")
+        often = _AHEAD if stepper.patient and self.device.type == "cuda" else _SHOWN
         for pictures, labels, streams in source:
             epoch = step // per_epoch + 1
             extra = () if plan.adversary is None else (_starts(streams, epoch, pictures),)
             step += stepper(pictures, labels, *extra)
             # several steps may have been taken at once
             whole = step // per_epoch > seen // per_epoch
-            shown = step // _SHOWN > seen // _SHOWN or step == steps
+            shown = step // often > seen // often or step == steps
             if stepper.patient and not whole and not shown:
                 continue
             reports, seen = stepper.history[seen:step].tolist(), step  # waits for the device
