@@ -10,6 +10,7 @@ from spellings import SPELLINGS, Spelled, Transformer, plain, residual
 from verax.engine import sharing
 from verax.engine.multipliers import deeplift
 from verax.engine.sharing import mean_deeplift
+from verax.engine.slopes import relu_slope, through_relu
 from verax.errors import UnsupportedOperation
 from verax.methods.references import deep_shap
 from verax.seeding import Streams
@@ -136,3 +137,30 @@ def test_a_network_that_branches_is_refused_as_before():
 
     with pytest.raises(UnsupportedOperation):
         deep_shap(Branching(), X, TARGETS, Streams.of(torch.arange(3), "test"), LOW * 0.1)
+
+
+@pytest.mark.parametrize(
+    ("stride", "padding", "dilation"), [(1, 0, 1), (2, 0, 1), ((2, 3), (1, 2), 1), (2, 1, (2, 1))]
+)
+def test_the_folded_transpose_is_the_gradient_of_the_convolution(stride, padding, dilation):
+    x, weight = X.clone().requires_grad_(), torch.randn(5, 3, 3, 2, dtype=torch.float64, generator=G)
+    y = F.conv2d(x, weight, None, stride, padding, dilation)
+    g = torch.randn(y.shape, dtype=torch.float64, generator=G)
+
+    def both(value):
+        return [value, value] if isinstance(value, int) else list(value)
+
+    found = sharing._folded(g, weight, x.shape, both(stride), both(padding), both(dilation))
+    torch.testing.assert_close(found, torch.autograd.grad(y, x, g)[0])
+
+
+def test_slopes_of_relu_are_the_quotient_and_its_limits():
+    x = torch.tensor([2.0, -2.0, 3.0, -1.0, 1.0, -1.0, 0.0, 1.0, 1 + 1e-7], dtype=torch.float64)
+    low = torch.tensor([1.0, -1.0, -1.0, 3.0, 1.0, -1.0, 0.0, 0.0, 1.0], dtype=torch.float64)
+    quotient = (x.relu() - low.relu()) / (x - low)
+    limits = torch.where(x == low, (x > 0).double(), quotient)
+    torch.testing.assert_close(relu_slope(x, low), limits)
+    m = torch.randn(9, 9, dtype=torch.float64, generator=G)
+    pairs = through_relu(m, x[:, None], low[None])
+    torch.testing.assert_close(pairs.diagonal(), m.diagonal() * limits)
+    assert relu_slope(torch.tensor([float("nan")]), torch.tensor([1.0])).isnan().all()

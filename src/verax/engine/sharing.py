@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from verax.engine.batching import rows_within_budget, with_halving
@@ -103,6 +104,8 @@ def _transposed(operation: Operation) -> Callable[[Tensor], Tensor] | None:
 
     stride, padding, dilation = each("stride"), each("padding"), each("dilation")
     shape = x.shape
+    if spatial == 2 and given["groups"] == 1 and x.is_cuda:
+        return lambda g: _folded(g, weight, shape, stride, padding, dilation)
 
     def back(g: Tensor) -> Tensor:
         like = g.new_empty(1).expand(shape)  # its shape is all that the transpose needs to know
@@ -113,6 +116,23 @@ def _transposed(operation: Operation) -> Callable[[Tensor], Tensor] | None:
         return found
 
     return back
+
+
+def _folded(
+    g: Tensor,
+    weight: Tensor,
+    shape: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> Tensor:
+    """The transpose of a convolution as a matrix product and a sum over windows.
+
+    On a GPU the convolutions of cuDNN reach a tenth of this where there are strides and no TF32.
+    """
+    columns = weight.flatten(1).t() @ g.flatten(2)
+    made = (shape[2:], weight.shape[2:], dilation, padding, stride)
+    return F.fold(columns, *(tuple(sizes) for sizes in made))
 
 
 def mean_deeplift(model: nn.Module, inputs: Tensor, references: Tensor, targets: Tensor) -> Tensor:
