@@ -38,8 +38,8 @@ class Try:
         epochs: how many were begun.
         loss: of the last batch.
         ended: why it ended: "loss", "dead", "certified" or "epochs".
-        train: accuracy on the training pictures, where a recipe asks for it.
-        test: accuracy on test pictures, likewise.
+        train: accuracy on the training pictures, where a recipe asks for it and `test` was good enough.
+        test: accuracy on test pictures, where a recipe asks for it.
     """
 
     epochs: int
@@ -47,6 +47,11 @@ class Try:
     ended: str
     train: float | None = None
     test: float | None = None
+
+    @property
+    def quality(self) -> float:
+        """The lowest accuracy that was measured; 0 where none was."""
+        return min((share for share in (self.train, self.test) if share is not None), default=0.0)
 
 
 @dataclass(frozen=True)

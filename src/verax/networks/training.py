@@ -199,7 +199,7 @@ class _Job:
                 stepper.restart(model)
             done = self._fit(stepper, pool, attempt, watch)
             tries.append(done)
-            quality = 0.0 if done.train is None or done.test is None else min(done.train, done.test)
+            quality = done.quality
             if best is None or quality >= best[0]:
                 best = quality, deepcopy(stepper.model), start
             if plan.accept is None or quality >= plan.accept:
@@ -283,11 +283,12 @@ class _Job:
         train = test = None
         if plan.accept is not None:
             assert pool is not None
-            train = _accuracy(model, pool)
             fresh = batches.fixed(
                 task, self.chosen, self.seed, _TEST, self.device, purpose="test", balanced=False
             )
             test = _accuracy(model, fresh)
+            if test >= plan.accept:  # the training pictures are many more, and cannot save a try
+                train = _accuracy(model, pool)
         return Try(epoch, loss, ended, train, test)
 
     def _steps(
