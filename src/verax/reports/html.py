@@ -88,21 +88,13 @@ def _shares(digest: Digest, album: figures.Album, shelf: charts.Shelf) -> list[c
     return parts
 
 
-def _atlas(digest: Digest, album: figures.Album) -> list[dict[str, Any]]:
-    reasonings = {task["name"]: task.get("reasoning", "") for task in digest.run.manifest["tasks"]}
-    parts: dict[str, dict[str, Any]] = {}
+def _stills(digest: Digest, album: figures.Album) -> None:
+    """Put the pictures of the gallery into the folder of figures: pages without scripts, and papers, want them."""
+    for panel in gallery.panels(digest.run):
+        if panel.rows:
+            album.add(f"gallery-{panel.task}", gallery.figure(panel), dpi=110)
     for chart in atlas.charts(digest.run):
-        subject = f"{chart.network}, seed {chart.seed}"
-        part = parts.setdefault(
-            chart.task,
-            {"task": chart.task, "subject": subject, "reasoning": reasonings[chart.task], "figures": []},
-        )
-        alt = ", ".join(f"{plot.name} {plot.score}".strip() for plot in chart.plots)
-        picture = album.add(
-            f"atlas-{chart.task}-{chart.sample}", atlas.figure(chart), f"Maps of one sample: {alt}.", dpi=110
-        )
-        part["figures"].append({"sample": chart.sample, "figure": picture})
-    return list(parts.values())
+        album.add(f"atlas-{chart.task}-{chart.sample}", atlas.figure(chart), dpi=110)
 
 
 def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]:
@@ -117,9 +109,7 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
     truth = {family: board for (name, family), board in digest.boards.items() if name == knowing}
     main = boards.parts(digest, digest.main, album, shelf)
     published = boards.parts(digest, "published", album, shelf) if both else []
-    for panel in gallery.panels(run):
-        if panel.rows:
-            album.add(f"gallery-{panel.task}", gallery.figure(panel), dpi=110)
+    _stills(digest, album)
     line, study_file = command(manifest["study"])
     bar = gallery.levels(np.linspace(-1, 1, 201)[None].repeat(8, 0))
     shown = {
@@ -157,7 +147,6 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
         "measures": agreement.parts(run, list(digest.families), album),
         "fitted": agreement.networks(everything),
         "consistency": agreement.consistency(everything),
-        "atlas": _atlas(digest, album),
         "fits": [entry for entry in whole["certificates"] if "r2" in entry],
         "followed": [entry for entry in whole["certificates"] if "r2" not in entry],
         "bar": figures.uri("png", gallery.png(bar)),
@@ -171,10 +160,12 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
     higher = METRICS.get(HEADLINES[digest.main]).higher_is_better
     return {
         **shown,
-        "gallery": bool(viewer),
+        "gallery": bool(viewer["sheets"]),
+        "pictured": any(sheet["globe"] is None for sheet in viewer["sheets"]),
+        "charted": bool(viewer["globes"]),
         "data": {
             "charts": shelf.data(),
-            "sheets": viewer,
+            **viewer,
             "higher": higher,
             "first": digest.families[digest.headline][0],
         },
