@@ -89,7 +89,7 @@ def _shares(digest: Digest, album: figures.Album, shelf: charts.Shelf) -> list[c
 
 
 def _stills(digest: Digest, album: figures.Album) -> None:
-    """Put the pictures of the gallery into the folder of figures: pages without scripts, and papers, want them."""
+    """Put pictures of the gallery into the folder of figures, for papers and for readers without scripts."""
     for panel in gallery.panels(digest.run):
         if panel.rows:
             album.add(f"gallery-{panel.task}", gallery.figure(panel), dpi=110)
@@ -181,7 +181,7 @@ def write(run: Run) -> Path:
     album = figures.Album(make_folder(run.folder / figures.FOLDER))
     cut = sheets.Album(run.folder)
     shown = context(run, album, cut)
-    page = pages.page("report.html.j2", shown, scripts=("explorer.js",), files=bool(cut.files))
+    page = pages.page("report.html.j2", shown, scripts=("sideways.js", "explorer.js"), files=bool(cut.files))
     album.tidy()
     cut.tidy()
     write_atomically(run.folder / REPORT, page.encode())
