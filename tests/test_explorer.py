@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,8 @@ import pytest
 import made_up_runs
 import verax
 from made_up_reports import LATITUDES, LONGITUDES, Made, build, build_climate
-from verax.reports import gallery, globes, pages, sheets
+from verax.reports import claims, gallery, globes, pages, sheets
+from verax.reproductions import explorers
 from verax.studies.standings import standings
 
 EVIL = "</script><img src=x onerror=window.hacked=1>{{7*7}}${alert(1)}'\""
@@ -565,3 +568,110 @@ def test_columns_go_from_west_to_east(longitudes, order, places):
 def test_cells_end_half_way_to_their_neighbours():
     assert globes.edges(np.array([0.0, 1.0, 3.0, 10.0])).tolist() == [-0.5, 0.5, 2.0, 6.5, 13.5]
     assert globes.edges(np.array([4.0])).tolist() == [3.5, 4.5]
+
+
+# -- claims of a reproduction ------------------------------------------------------------------------------
+
+
+def reproduction(folder: Path, words: str = "Maps are right.") -> Path:
+    """A reproduction with a run, of which nothing was computed; gives its page."""
+    (folder / "runs").mkdir(parents=True)
+    build(folder / "runs" / "main")
+    claim = {
+        "id": "right",
+        "topic": "Maps",
+        "where": "Figure 1",
+        "says": words,
+        "measured": "0.81 of them are.",
+    }
+    found = [
+        {**claim, "verdict": "holds", "rule": "above 0.5", "value": 0.8123, "low": 0.79, "high": 0.83},
+        {
+            **claim,
+            "id": "all",
+            "verdict": "does not hold",
+            "uncertain": True,
+            "value": 3.0,
+            "low": None,
+            "high": None,
+        },
+        {**claim, "id": "none", "topic": "Words", "verdict": "not testable", "value": None},
+    ]
+    (folder / "claims.json").write_text(
+        json.dumps({"paper": words, "command": "verax reproduce x", "claims": found})
+    )
+    page = folder / "index.html"
+    page.write_text("<!doctype html><title>x</title><h1>Reproduced</h1><nav></nav>")
+    return page
+
+
+def test_claims_stand_in_the_provenance_and_pages_lead_to_each_other(browser, tmp_path):
+    page = reproduction(tmp_path / "x")
+    (path,) = explorers.write(page, 0, quiet=True)
+    tab = Tab(browser, page.parent / "runs" / "main" / "report.html")
+    part = tab.page.locator("#provenance #claims")
+    assert [chip.strip() for chip in part.locator(".chips li").all_inner_texts()] == [
+        "✓ 1 holds",
+        "✗ 1 does not hold",
+        "⊘ 0 cannot hold",
+        "? 1 not testable",
+    ]
+    first, second = part.locator("details").first.locator("tbody tr").all_inner_texts()
+    for word in (
+        "Maps are right.",
+        "Figure 1",
+        "✓ holds",
+        "0.81 of them are.",
+        "above 0.5",
+        "0.812 [0.79, 0.83]",
+    ):
+        assert word in first
+    assert "uncertain" in second
+    assert second.rstrip().endswith("3")
+    tab.page.locator("#claims a").click()
+    tab.page.wait_for_url("**/index.html")
+    tab.page.locator("a", has_text="main").click()
+    tab.page.wait_for_url("**/runs/main/report.html")
+    assert tab.page.url == path.as_uri()
+    assert tab.faults == []
+    tab.close()
+
+
+def test_runs_that_were_there_before_belong_to_nobody(tmp_path):
+    page = reproduction(tmp_path / "x")
+    before = page.read_text()
+    assert explorers.write(page, time.time() + 60, quiet=True) == []
+    assert page.read_text() == before
+    assert claims.part(page.parent / "runs" / "main") is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"claims": 3}', '{"claims": [3, null]}', '{"claims": []}'])
+def test_damaged_claims_are_left_out(tmp_path, text):
+    page = reproduction(tmp_path / "x")
+    (page.parent / "claims.json").write_text(text)
+    (page.parent / "runs" / "main" / claims.POINTER).write_text('{"home": "../.."}')
+    assert claims.part(page.parent / "runs" / "main") is None
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_hostile_claims_stay_inert_and_fit(browser, tmp_path, width):
+    from axe_playwright_python.sync_playwright import Axe
+
+    (path,) = explorers.write(reproduction(tmp_path / "x", EVIL), 0, quiet=True)
+    tab = Tab(browser, path, width, "dark")
+    tab.draw_all()
+    assert EVIL in tab.page.locator("#claims").inner_text()
+    assert tab.page.evaluate("window.hacked") is None
+    assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
+    found = Axe().run(tab.page)
+    assert found.violations_count == 0, found.generate_report()
+    assert tab.faults == []
+    assert tab.asked() == []
+    tab.close()
+
+
+def test_links_to_runs_are_escaped():
+    text = explorers.linked("<nav>", [Path("runs/a&b <i>/report.html")])
+    assert 'href="runs/a%26b%20%3Ci%3E/report.html"' in text
+    assert "a&amp;b &lt;i&gt;</a>" in text
+    assert text.endswith("<nav>")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -51,12 +52,17 @@ app = typer.Typer(
 )
 
 
-def _finish(work: Callable[[], tuple[Path, Phases]], json: bool) -> None:
-    """Do the work, and say how long each phase took and where the page is."""
+def _finish(work: Callable[[], tuple[Path, Phases]], json: bool, quiet: bool) -> None:
+    """Do the work, link its page with the explorers of its runs, and say how long each phase took."""
+    from verax.reproductions import explorers
+
+    began = time.time()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", VeraxWarning)  # failures are listed on the page
             path, phases = work()
+            with phases.phase("explorers"):
+                explorers.write(path, began, quiet)
     except Interrupted as stop:
         typer.echo(f"verax: {stop}", err=True)
         raise typer.Exit(130) from stop
@@ -133,7 +139,7 @@ def smerf(
         quiet=quiet,
         workers=min(_MOST_WORKERS, os.cpu_count() or 1),
     )
-    _finish(lambda: reproduction.reproduce(options, out), json)
+    _finish(lambda: reproduction.reproduce(options, out), json, quiet)
 
 
 @app.command(
@@ -191,7 +197,7 @@ def sst(
         store=store,
         quiet=quiet,
     )
-    _finish(lambda: reproduction.reproduce(options, out), json)
+    _finish(lambda: reproduction.reproduce(options, out), json, quiet)
 
 
 @app.command(

@@ -16,6 +16,7 @@ from verax.reports import (
     atlas,
     boards,
     charts,
+    claims,
     faithfulness,
     figures,
     gallery,
@@ -153,6 +154,7 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
         "methods": provenance.methods(manifest),
         "own_tasks": provenance.own_tasks(manifest),
         "own": [str(entry["label"]) for entry in manifest["methods"] if entry["family"] == "own"],
+        "reproduced": claims.part(run.folder),
         "command": line,
         "study_file": study_file,
     }
