@@ -373,3 +373,19 @@ def slowly(flag, item):
     while item and not flag.exists() and time.monotonic() < until:
         time.sleep(0.02)
     return item, not item or flag.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (("run", "smerf-quick", "--method", "gradient"), "--methods or --memory"),
+        (("align", "--methods", "gradient"), "--method"),
+        (("store", "ls", "--kinds", "failure"), "--kind"),
+        (("reproduce", "sst", "--sample", "1"), "--samples"),
+    ],
+)
+def test_misspelt_options_get_the_nearest_first(verax, words, near):
+    code, _, told = verax(*words)
+    assert code == 2
+    said = " ".join(told.replace("│", " ").split())
+    assert f"No such option: {next(w for w in words if w[0] == '-')}; did you mean {near}" in said

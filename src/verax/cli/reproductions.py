@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from verax.cli.console import Json, examples, print_json, say
+from verax.cli.console import Command, Json, examples, print_json, say
 from verax.errors import Interrupted, InvalidParameter, UnknownName, VeraxWarning, suggestion
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def _finish(work: Callable[[], tuple[Path, Phases]], json: bool, quiet: bool) ->
 
 @app.command(
     "smerf",
+    cls=Command,
     epilog=examples(
         "verax reproduce smerf --quick",
         "verax reproduce smerf --networks cnn@published,alexnet --seeds 0,1,2",
@@ -144,6 +145,7 @@ def smerf(
 
 @app.command(
     "sst",
+    cls=Command,
     epilog=examples("verax reproduce sst --quick", "verax reproduce sst --field cobe-sst2 --device cuda"),
 )
 def sst(
@@ -202,6 +204,7 @@ def sst(
 
 @app.command(
     "alignment",
+    cls=Command,
     epilog=examples("verax reproduce alignment --quick", "verax reproduce alignment --only mnist,stamps"),
 )
 def alignment(

@@ -108,6 +108,7 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
     both = {"sound", "published"} <= set(digest.protocols)
     knowing = digest.main if digest.main in SKILLED else ""
     truth = {family: board for (name, family), board in digest.boards.items() if name == knowing}
+    failed = [str(failure["method"]) for failure in run.failures if failure.get("method")]
     main = boards.parts(digest, digest.main, album, shelf)
     published = boards.parts(digest, "published", album, shelf) if both else []
     _stills(digest, album)
@@ -120,9 +121,11 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
         "trainings": len({entry["seed"] for entry in manifest["networks"]}),
         "main": digest.main,
         "headline": HEADLINES[digest.main],
-        "verdict": verdict(digest.boards.get((digest.main, digest.headline)), digest.headline, digest.main),
+        "verdict": verdict(
+            digest.boards.get((digest.main, digest.headline)), digest.headline, digest.main, failed
+        ),
         "others": [
-            verdict(digest.boards.get((digest.main, family)), family, digest.main)
+            verdict(digest.boards.get((digest.main, family)), family, digest.main, failed)
             for family in digest.families
             if family != digest.headline
         ],
