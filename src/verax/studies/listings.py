@@ -68,11 +68,11 @@ def _block(columns: list[list[str]], left: list[bool], width: int) -> str:
     return "\n".join(lines)
 
 
-class Listing(pd.DataFrame):
+class Listing(pd.DataFrame):  # type: ignore[misc]  # pandas has no types here
     """A table that prints all that it holds, as wide as the terminal; what is cut from it is a plain one."""
 
     @property
-    def _constructor(self) -> type[pd.DataFrame]:
+    def _constructor(self) -> Any:
         return pd.DataFrame
 
     def __repr__(self) -> str:
