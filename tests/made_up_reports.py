@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -189,5 +189,62 @@ def build(folder: Path, made: Made | None = None) -> Run:
                     values = torch.from_numpy(rng.uniform(-1, 1, (count, SIZE, SIZE)))
                     maps[f"{task}|{network}|0|{method}"] = values.half()
     save_file(cases, folder / "cases.safetensors")
+    save_file(maps, folder / "maps.safetensors")
+    return Run(folder)
+
+
+LATITUDES = (-80.0, -50.0, 0.0, 10.0, 20.0, 85.0)  # from the south on, and uneven
+LONGITUDES = (300.0, 330.0, 0.0, 40.0)  # across the seam of 360 and 0
+LAND = ((2, 1), (3, 1), (3, 2))
+AGREEMENTS = ((0.9, 0.5, 0.8, 0.6), (0.7, 0.4, 0.2, 0.5))  # of two methods on four samples
+
+
+def build_climate(folder: Path, methods: tuple[str, ...] = ("near", "far"), task: str = "sea") -> Run:
+    """A run of a climate task with two networks on an uneven grid, of which nothing was computed."""
+    folder.mkdir(exist_ok=True)
+    rng, samples = np.random.default_rng(1), len(AGREEMENTS[0])
+    made = Made(methods=dict.fromkeys(methods, 0.5), tasks={task: "climate"}, groups=(0,))
+    made = replace(made, protocols=("exact",), networks=("mlp", "shallow"), samples=samples)
+    manifest = manifest_of(made)
+    limits = {"r2": 0.9, "gradient": 0.5, "dependence": 0.5, "path": 0.5}
+    manifest["certificates"] = [
+        {"task": task, "network": name, "seed": 0, "passed": True, "mse": 0.1, "limits": limits}
+        | dict.fromkeys(limits, 0.95)
+        for name in made.networks
+    ]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    labels = (*methods, *REFERENCES)
+    rows = [
+        (task, network, 0, method, "exact", "pearson", 0, sample, value, False)
+        for network in made.networks
+        for place, method in enumerate(labels)
+        for sample in range(samples)
+        for value in [LEVEL[method] if method in LEVEL else AGREEMENTS[place % 2][sample]]
+    ]
+    columns = ["task", "network", "seed", "method", "protocol", "metric", "group", "sample", "value"]
+    pd.DataFrame(rows, columns=[*columns, "degenerate"]).to_parquet(folder / "scores.parquet")
+    ocean = torch.ones(len(LATITUDES), len(LONGITUDES), dtype=torch.bool)
+    for place in LAND:
+        ocean[place] = False
+    count = int(ocean.sum())
+    vectors = torch.from_numpy(rng.uniform(-1, 1, (2, samples, count)))
+    cases = {
+        "inputs": vectors[0].float(),
+        "values": vectors[1].float(),
+        "group": torch.zeros(samples, dtype=torch.int64),
+        "ids": torch.arange(samples),
+        "cells": ocean.nonzero(),
+        "latitudes": torch.tensor(LATITUDES, dtype=torch.float64),
+        "longitudes": torch.tensor(LONGITUDES, dtype=torch.float64),
+        "geographic": torch.tensor(True),
+    }
+    save_file(
+        {f"{task}|{name}": value.contiguous() for name, value in cases.items()}, folder / "cases.safetensors"
+    )
+    maps = {
+        f"{task}|{network}|0|{method}": torch.from_numpy(rng.uniform(-1, 1, (samples, count))).half()
+        for network in made.networks
+        for method in labels
+    }
     save_file(maps, folder / "maps.safetensors")
     return Run(folder)

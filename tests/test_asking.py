@@ -184,7 +184,9 @@ def test_faithfulness_alone_makes_a_page(run, tmp_path):
     alone.to_parquet(made.folder / "scores.parquet")
     page = made.report().read_text()
     assert len(boards_of(page)) == 2
-    assert "scores lowest, which is best" in text_of(page)
+    assert "of the probability is left while its strongest pixels are deleted; less is better" in text_of(
+        page
+    )
     assert 'id="shares"' not in page
     assert "rank correlation with the truth" not in page
 

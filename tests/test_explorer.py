@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import made_up_runs
 import verax
-from made_up_reports import Made, build
-from verax.reports import pages, sheets
+from made_up_reports import LATITUDES, LONGITUDES, Made, build, build_climate
+from verax.reports import claims, gallery, globes, pages, sheets
+from verax.reproductions import explorers
 from verax.studies.standings import standings
 
 EVIL = "</script><img src=x onerror=window.hacked=1>{{7*7}}${alert(1)}'\""
@@ -180,6 +184,34 @@ def test_a_map_opens_in_large_and_closes_by_keyboard(tab):
     assert not tab.page.locator("#large").is_visible()
 
 
+def test_arrows_lead_from_map_to_map(browser, report, tab):
+    page, said = tab.page, tab.page.locator("#large-title")
+    page.locator("#viewer button.map").first.focus()
+    page.keyboard.press("Enter")
+    first = said.inner_text()
+    assert page.get_by_role("button", name="← method").is_disabled()
+    page.keyboard.press("ArrowLeft")  # there is nothing before the first
+    assert said.inner_text() == first
+    page.keyboard.press("ArrowRight")
+    second = said.inner_text()
+    names = [
+        text.split("\n")[1]
+        for text in page.locator("#viewer .scene").first.locator("button.map + figcaption").all_inner_texts()
+    ]
+    assert (first.partition(" on ")[0], second.partition(" on ")[0]) == (names[0], names[1])
+    page.get_by_role("button", name="↓ scene").click()
+    assert said.inner_text() == second.replace("bucket 1, sample 1000000000", "bucket 2, sample 2000000000")
+    again = Tab(browser, report, anchor=page.evaluate("location.hash"))
+    assert again.page.locator("#large").is_visible()
+    assert again.page.locator("#large-title").inner_text() == said.inner_text()
+    again.close()
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.querySelector('canvas').ariaLabel").startswith(
+        f"map of {names[1]}"
+    )
+    assert "map=" not in page.evaluate("location.hash")
+
+
 def test_tiles_are_cut_where_they_belong(tab):
     """The pixels of every tile are those of its own map."""
     same = tab.page.evaluate(
@@ -227,11 +259,12 @@ def test_the_theme_can_be_changed(tab):
     assert tab.page.locator("#theme").inner_text() == "Light"
 
 
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_is_accessible(browser, report, scheme):
+def test_the_page_is_accessible(browser, report, width, scheme):
     from axe_playwright_python.sync_playwright import Axe
 
-    tab = Tab(browser, report, scheme=scheme)
+    tab = Tab(browser, report, width, scheme)
     tab.draw_all()
     found = Axe().run(tab.page)
     assert found.violations_count == 0, found.generate_report()
@@ -364,6 +397,27 @@ def test_all_columns_of_an_alignment_can_be_reached(browser, tmp_path, width):
     tab.close()
 
 
+def test_wide_tables_of_a_report_keep_their_names_on_a_phone(browser, climate):
+    tab = Tab(browser, climate, 400)
+    page = tab.page
+    region = page.locator("#certificates .scroll")
+    assert page.locator("#certificates .hint").is_visible()
+    assert region.get_attribute("tabindex") == "0"
+    assert region.get_attribute("aria-label") == "Table: Certificates"
+    region.evaluate("each => { each.scrollLeft = each.scrollWidth; }")
+    page.wait_for_function(
+        "() => document.querySelector('#certificates .scroll').className.includes('moved')"
+    )
+    left = region.bounding_box()["x"]
+    for selector in ("thead th", "tbody th"):
+        assert region.locator(selector).first.bounding_box()["x"] == pytest.approx(left, abs=2)
+    last = region.locator("tbody td").last.bounding_box()
+    assert last["x"] + last["width"] <= 400
+    page.set_viewport_size({"width": 1600, "height": 900})
+    page.wait_for_function("() => document.querySelector('#certificates .hint').hidden")
+    tab.close()
+
+
 def test_json_cannot_end_its_script():
     text = str(pages.script_json({"name": EVIL + "\u2028"}))
     assert "<" not in text
@@ -392,3 +446,232 @@ def test_wide_tables_on_a_phone_say_that_they_scroll(browser, tmp_path, name):
     page.set_viewport_size({"width": 1800, "height": 800})
     page.wait_for_function("() => document.querySelector('.hint').hidden")
     page.close()
+
+
+# -- maps on the Earth -------------------------------------------------------------------------------------
+
+PIXEL = "(e, [x, y]) => [...e.getContext('2d').getImageData(x * e.width, y * e.height, 1, 1).data]"
+
+
+@pytest.fixture(scope="module")
+def climate(tmp_path_factory) -> Path:
+    return build_climate(tmp_path_factory.mktemp("climate") / "run").report()
+
+
+def test_maps_of_the_earth_lie_where_their_cells_are(browser, climate):
+    """Uneven rows, rows from the south on and a seam in the middle: the colour at the place of every cell."""
+    run = verax.studies.runs.Run(climate.parent)
+    cases, maps = run.cases(), run.maps()
+    tab = Tab(browser, climate)
+    shown = {"truth": cases["sea|values"][2], "near": maps["sea|mlp|0|near"][2].float()}
+    tab.page.locator("#g-bucket").select_option("2")
+    drawn = tab.page.locator("#viewer .tile")
+    bounds = [90, 52.5, 15, 5, -25, -65, -90]  # half way between the latitudes, from the north on
+    meridians = [-75, -45, -15, 20, 60]
+    for name, vector in shown.items():
+        tile = drawn.filter(has_text=name).first
+        tile.locator("canvas").wait_for()
+        levels = gallery.levels((vector / vector.abs().max()).numpy())
+        expected = {
+            tuple(cell): gallery.palette()[levels[i]] for i, cell in enumerate(cases["sea|cells"].tolist())
+        }
+        for row, latitude in enumerate(sorted(LATITUDES, reverse=True)):
+            for column in range(len(LONGITUDES)):
+                # off the middle, where no line of the graticule runs
+                down = (90 - (bounds[row] + 0.37 * (bounds[row + 1] - bounds[row]))) / 180
+                across = (meridians[column] + 0.37 * (meridians[column + 1] - meridians[column]) + 75) / 135
+                seen = tile.locator("canvas").evaluate(
+                    PIXEL,
+                    [across, down],
+                )
+                colour = expected.get((LATITUDES.index(latitude), column))
+                assert (seen[3] == 0) == (colour is None), (name, row, column)  # land is blank
+                if colour is not None:
+                    assert np.abs(np.array(seen[:3]) - colour).max() <= 2, (name, row, column)
+    words = drawn.filter(has_text="near").first.locator(".parallel, .meridian").all_inner_texts()
+    assert words == ["90°S", "60°S", "30°S", "0°", "30°N", "60°N", "90°N", "45°W", "0°", "45°E"]
+    assert [fault for fault in tab.faults if "willReadFrequently" not in fault] == []  # of this test
+    assert tab.asked() == []
+    tab.close()
+
+
+def test_a_climate_gallery_has_all_controls(browser, climate):
+    tab = Tab(browser, climate)
+    page, heads = tab.page, tab.page.locator("#viewer h3")
+    assert page.locator("#viewer .scene").first.locator("figcaption").all_inner_texts()[:3] == [
+        "input",
+        "truth",
+        "0.90\nnear",
+    ]
+    page.locator("#g-sort").select_option("worst")
+    assert [text[:8] for text in heads.all_inner_texts()] == ["sample 1", "sample 2", "sample 3", "sample 0"]
+    page.locator("#g-sort").select_option("disagreement")
+    assert heads.first.inner_text().startswith("sample 2")
+    assert heads.first.inner_text().endswith("0.60")
+    page.locator("#g-beside").select_option("1")
+    assert page.locator("#viewer .scene-block").first.locator(".scene").count() == 2
+    again = Tab(browser, climate, anchor=page.evaluate("location.hash"))
+    assert again.page.locator("#viewer h3").all_inner_texts() == heads.all_inner_texts()
+    again.close()
+    assert tab.faults == []
+    tab.close()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_climate_page_is_accessible_and_fits(browser, climate, width, scheme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    tab = Tab(browser, climate, width, scheme)
+    tab.draw_all()
+    assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
+    found = Axe().run(tab.page)
+    assert found.violations_count == 0, found.generate_report()
+    tab.page.locator("#viewer button.map").first.click()
+    assert tab.page.locator("#large").evaluate("e => e.scrollWidth <= e.clientWidth")
+    found = Axe().run(tab.page)
+    assert found.violations_count == 0, found.generate_report()
+    assert tab.faults == []
+    assert tab.asked() == []
+    tab.close()
+
+
+def test_hostile_names_on_a_globe_stay_inert(browser, tmp_path):
+    tab = Tab(browser, build_climate(tmp_path / "run", (EVIL, "=1+1"), EVIL).report())
+    tab.page.locator("#viewer button.map").first.click()
+    assert EVIL in tab.page.locator("#large-title").inner_text()
+    assert tab.page.evaluate("window.hacked") is None
+    assert tab.page.locator("img[src=x]").count() == 0
+    assert tab.faults == []
+    assert tab.asked() == []
+    tab.close()
+
+
+@pytest.mark.parametrize(
+    ("longitudes", "order", "places"),
+    [
+        ([0.0, 120.0, 240.0], [0, 1, 2], [0, 120, 240]),
+        ([240.0, 120.0, 0.0], [2, 1, 0], [0, 120, 240]),
+        ([340.0, 350.0, 0.0, 10.0], [0, 1, 2, 3], [340, 350, 360, 370]),
+        ([10.0, 350.0, 0.0, 340.0], [3, 1, 2, 0], [340, 350, 360, 370]),  # in no order at all
+        ([-170.0, 175.0, 170.0, -175.0], [2, 1, 3, 0], [170, 175, 185, 190]),
+        ([7.0], [0], [7]),
+    ],
+)
+def test_columns_go_from_west_to_east(longitudes, order, places):
+    found, there = globes.eastwards(np.array(longitudes))
+    assert found.tolist() == order
+    assert (there - there[0]).tolist() == pytest.approx([place - places[0] for place in places])
+    assert there[0] % 360 == pytest.approx(places[0])
+
+
+def test_cells_end_half_way_to_their_neighbours():
+    assert globes.edges(np.array([0.0, 1.0, 3.0, 10.0])).tolist() == [-0.5, 0.5, 2.0, 6.5, 13.5]
+    assert globes.edges(np.array([4.0])).tolist() == [3.5, 4.5]
+
+
+# -- claims of a reproduction ------------------------------------------------------------------------------
+
+
+def reproduction(folder: Path, words: str = "Maps are right.") -> Path:
+    """A reproduction with a run, of which nothing was computed; gives its page."""
+    (folder / "runs").mkdir(parents=True)
+    build(folder / "runs" / "main")
+    claim = {
+        "id": "right",
+        "topic": "Maps",
+        "where": "Figure 1",
+        "says": words,
+        "measured": "0.81 of them are.",
+    }
+    found = [
+        {**claim, "verdict": "holds", "rule": "above 0.5", "value": 0.8123, "low": 0.79, "high": 0.83},
+        {
+            **claim,
+            "id": "all",
+            "verdict": "does not hold",
+            "uncertain": True,
+            "value": 3.0,
+            "low": None,
+            "high": None,
+        },
+        {**claim, "id": "none", "topic": "Words", "verdict": "not testable", "value": None},
+    ]
+    (folder / "claims.json").write_text(
+        json.dumps({"paper": words, "command": "verax reproduce x", "claims": found})
+    )
+    page = folder / "index.html"
+    page.write_text("<!doctype html><title>x</title><h1>Reproduced</h1><nav></nav>")
+    return page
+
+
+def test_claims_stand_in_the_provenance_and_pages_lead_to_each_other(browser, tmp_path):
+    page = reproduction(tmp_path / "x")
+    (path,) = explorers.write(page, 0, quiet=True)
+    tab = Tab(browser, page.parent / "runs" / "main" / "report.html")
+    part = tab.page.locator("#provenance #claims")
+    assert [chip.strip() for chip in part.locator(".chips li").all_inner_texts()] == [
+        "✓ 1 holds",
+        "✗ 1 does not hold",
+        "⊘ 0 cannot hold",
+        "? 1 not testable",
+    ]
+    first, second = part.locator("details").first.locator("tbody tr").all_inner_texts()
+    for word in (
+        "Maps are right.",
+        "Figure 1",
+        "✓ holds",
+        "0.81 of them are.",
+        "above 0.5",
+        "0.812 [0.79, 0.83]",
+    ):
+        assert word in first
+    assert "uncertain" in second
+    assert second.rstrip().endswith("3")
+    tab.page.locator("#claims a").click()
+    tab.page.wait_for_url("**/index.html")
+    tab.page.locator("a", has_text="main").click()
+    tab.page.wait_for_url("**/runs/main/report.html")
+    assert tab.page.url == path.as_uri()
+    assert tab.faults == []
+    tab.close()
+
+
+def test_runs_that_were_there_before_belong_to_nobody(tmp_path):
+    page = reproduction(tmp_path / "x")
+    before = page.read_text()
+    assert explorers.write(page, time.time() + 60, quiet=True) == []
+    assert page.read_text() == before
+    assert claims.part(page.parent / "runs" / "main") is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"claims": 3}', '{"claims": [3, null]}', '{"claims": []}'])
+def test_damaged_claims_are_left_out(tmp_path, text):
+    page = reproduction(tmp_path / "x")
+    (page.parent / "claims.json").write_text(text)
+    (page.parent / "runs" / "main" / claims.POINTER).write_text('{"home": "../.."}')
+    assert claims.part(page.parent / "runs" / "main") is None
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_hostile_claims_stay_inert_and_fit(browser, tmp_path, width):
+    from axe_playwright_python.sync_playwright import Axe
+
+    (path,) = explorers.write(reproduction(tmp_path / "x", EVIL), 0, quiet=True)
+    tab = Tab(browser, path, width, "dark")
+    tab.draw_all()
+    assert EVIL in tab.page.locator("#claims").inner_text()
+    assert tab.page.evaluate("window.hacked") is None
+    assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
+    found = Axe().run(tab.page)
+    assert found.violations_count == 0, found.generate_report()
+    assert tab.faults == []
+    assert tab.asked() == []
+    tab.close()
+
+
+def test_links_to_runs_are_escaped():
+    text = explorers.linked("<nav>", [Path("runs/a&b <i>/report.html")])
+    assert 'href="runs/a%26b%20%3Ci%3E/report.html"' in text
+    assert "a&amp;b &lt;i&gt;</a>" in text
+    assert text.endswith("<nav>")

@@ -1,7 +1,10 @@
 """A run for other tools: CSV, Parquet and MLflow."""
 
+import importlib
 import sys
 from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pandas as pd
@@ -94,12 +97,18 @@ def test_mlflow_gets_the_study_the_leaderboards_and_the_files(run, monkeypatch):
     )
     assert done.exit_code == 0, done.output
     assert "MLflow run: abc" in done.output
-    assert tracker.calls == [("tracking", "here"), ("experiment", "e"), ("run", "run")]
+    assert tracker.calls == [
+        ("tracking", Path("here").resolve().as_uri()),
+        ("experiment", "e"),
+        ("run", "run"),
+    ]
     board = run.leaderboard().set_index("method")
-    assert tracker.metrics["sound/focus-share/gradient"] == board["value"]["gradient"]
+    assert tracker.metrics["sound/focus-share/gradient/mean"] == board["value"]["gradient"]
     assert tracker.metrics["sound/focus-share/gradient/skill"] == board["skill"]["gradient"]
-    assert "sound-shapley/focus-share/ig- 4 -steps-" in tracker.metrics  # names that MLflow takes
+    assert "sound-shapley/focus-share/ig- 4 -steps-/mean" in tracker.metrics  # names that MLflow takes
     assert all(value == value for value in tracker.metrics.values())
+    names = set(tracker.metrics)  # each is a file where MLflow keeps runs in a folder
+    assert not any(other.startswith(f"{name}/") for name in names for other in names)
     assert tracker.params["methods"] == "gradient, ig, 4 <steps>"
     assert tracker.params["samples"] == "2"
     assert "scores.parquet" in tracker.artifacts
@@ -114,8 +123,26 @@ def test_a_server_that_refuses_is_one_sentence(run, monkeypatch):
 
     tracker.log_metrics = refuse
     monkeypatch.setitem(sys.modules, "mlflow", tracker)
-    with pytest.raises(OutputError, match=r"MLflow did not take the run: ConnectionError: no route$"):
+    with pytest.raises(OutputError, match=r"MLflow did not take the run: ConnectionError: no route to host$"):
+        exports.to_mlflow(run, tracking="http://nowhere")
+    with pytest.raises(OutputError, match=r"Name a folder or the address of a server \(--tracking\)\.$"):
         exports.to_mlflow(run)
+
+
+@pytest.mark.skipif(find_spec("mlflow") is None, reason="MLflow is not installed")
+def test_mlflow_itself_takes_a_run(run, tmp_path, monkeypatch):
+    mlflow = importlib.import_module("mlflow")
+    for name in ("MLFLOW_ALLOW_FILE_STORE", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(name, raising=False)
+    found = exports.to_mlflow(run, "mine", str(tmp_path / "kept"))
+    seen = mlflow.get_run(found)
+    assert seen.data.params["samples"] == "2"
+    value = run.leaderboard().set_index("method")["value"]["gradient"]
+    assert seen.data.metrics["sound/focus-share/gradient/mean"] == pytest.approx(value)
+    assert {path.path for path in mlflow.MlflowClient().list_artifacts(found)} >= {
+        "scores.parquet",
+        "manifest.json",
+    }
 
 
 def test_without_mlflow_there_is_a_command(run, monkeypatch):

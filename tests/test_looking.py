@@ -7,6 +7,7 @@ import subprocess
 import sys
 import webbrowser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -264,6 +265,69 @@ def test_completion_knows_every_name_and_is_polite():
     assert "focus-share" in completion.metric("focus")
     assert "gradient,gradient" not in completion.methods("gradient,grad")
     assert completion.kinds("me") == ["methods", "metrics"]
+    assert completion.protocols("exact,s") == [
+        "exact,sound",
+        "exact,sound:counterfactual",
+        "exact,sound:shapley",
+    ]
+    assert completion.protocols("exact,e") == []  # it is there already
+
+
+def test_models_are_completed_library_by_library(monkeypatch):
+    assert completion.model("t") == ["timm:", "torchvision:"]
+    assert completion.model("eff") == ["efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2"]
+    for library, few in (
+        ("timm", {"resnet50", "vit_tiny_patch16_224"}),
+        ("torchvision", {"resnet50", "vit_b_16"}),
+    ):
+        names = completion.model(f"{library}:")
+        assert {f"{library}:{name}" for name in few} <= set(names)
+        assert completion.model(f"{library}:resnet5") == [
+            n for n in names if n.startswith(f"{library}:resnet5")
+        ]
+    assert completion.model("os:") == []  # nothing else is looked for
+    monkeypatch.setattr(completion, "find_spec", lambda name: None)
+    assert completion.model("timm:r") == []
+
+
+def test_models_that_are_completed_are_there():
+    from verax.networks.zoo import let_torchvision_import
+
+    let_torchvision_import()
+    import timm
+
+    known = set(timm.list_models())
+    found = {name.removeprefix("timm:") for name in completion.model("timm:")}
+    assert len(found & known) > 0.95 * len(known)
+    assert len(found - known) < 0.05 * len(known)
+
+
+def test_data_sets_are_completed_where_a_name_is_enough():
+    from verax.tasks.alignment import find
+
+    names = completion.dataset("")
+    assert "digits" in names
+    assert "voc" not in names  # which needs a folder
+    for name in completion.DRAWN:
+        assert len(find(name)) > 0
+
+
+def test_runs_are_completed_where_they_are(tmp_path, monkeypatch):
+    for name in ("runs/one", "runs/two", "results/mine", "results/other/deep"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("runs/one", "runs/two", "results/mine"):
+        (tmp_path / name / "manifest.json").touch()
+    monkeypatch.chdir(tmp_path)
+    context = SimpleNamespace(params={"runs": None})
+    assert completion.runs(context, "") == ["runs/one", "runs/two"]
+    assert completion.runs(context, "runs/t") == ["runs/two"]
+    assert completion.runs(context, "res") == []  # no run yet: the shell completes the folder
+    assert completion.runs(context, "results/") == ["results/mine"]
+    assert completion.runs(context, f"{tmp_path}/results/m") == [f"{tmp_path}/results/mine"]
+    assert completion.runs(SimpleNamespace(params={"runs": ["runs/one"]}), "") == ["runs/two"]
+    for command in ("open", "report", "compare", "leaderboard", "export"):
+        assert _completed("verax", command, "runs/o") == ["runs/one"], command
+    assert _completed("verax", "compare", "runs/one", "runs/") == ["runs/two"]
 
 
 def test_pages_of_commands_and_names_are_up_to_date():
@@ -309,3 +373,19 @@ def slowly(flag, item):
     while item and not flag.exists() and time.monotonic() < until:
         time.sleep(0.02)
     return item, not item or flag.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (("run", "smerf-quick", "--method", "gradient"), "--methods or --memory"),
+        (("align", "--methods", "gradient"), "--method"),
+        (("store", "ls", "--kinds", "failure"), "--kind"),
+        (("reproduce", "sst", "--sample", "1"), "--samples"),
+    ],
+)
+def test_misspelt_options_get_the_nearest_first(verax, words, near):
+    code, _, told = verax(*words)
+    assert code == 2
+    said = " ".join(told.replace("│", " ").split())
+    assert f"No such option: {next(w for w in words if w[0] == '-')}; did you mean {near}" in said

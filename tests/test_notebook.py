@@ -5,15 +5,19 @@ import io
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from matplotlib.figure import Figure
 from PIL import Image
 
 import verax
 from made_up_runs import scores, write
 from verax.errors import InvalidInput, InvalidParameter
-from verax.reports import AVOID, FOCUS, gallery, notebook
+from verax.reports import AVOID, BACKGROUND, FOCUS, INK, METHOD, MUTED, PAPER, RULE, gallery, inline, notebook
 from verax.reports.showing import show
+from verax.studies import listings
+from verax.studies.listings import Listing
 
 EVIL = "<script>alert(1)</script>"
 
@@ -24,9 +28,19 @@ def cases():
 
 
 def _pictures(html):
-    """The pictures of a fragment, opened."""
-    found = re.findall(r'src="data:image/(\w+)(?:\+xml)?;base64,([^"]+)"', html)
-    return [(kind, base64.b64decode(data)) for kind, data in found]
+    """The pictures of a fragment, opened; those inside a drawing among them."""
+    found = re.findall(r'(?:src|href)="data:image/(\w+);base64,([^"]+)"', html)
+    return [(kind, base64.b64decode(re.sub(r"\s", "", data))) for kind, data in found]
+
+
+def _drawings(html):
+    """How many drawings a fragment has; each takes its colours from the page and says what it shows."""
+    heads = re.findall(r"<svg[^>]*>", html)
+    assert all('role="img"' in head and 'aria-label="' in head for head in heads)
+    for colour in (PAPER, INK, MUTED, RULE, METHOD, BACKGROUND):
+        assert colour not in html
+    assert html.count("var(--jp-content-font-color1, currentcolor)") >= len(heads)
+    return len(heads)
 
 
 def test_show_draws_input_truth_and_maps_on_the_colours_of_the_gallery(cases, tmp_path):
@@ -95,7 +109,7 @@ def test_cases_and_runs_have_pictures(cases, tmp_path):
     assert "textbox/complex-cr1" in html
     run = verax.Run(write(tmp_path / "a & b", scores(methods=("gradient", EVIL, "oracle")), study=EVIL))
     html = run._repr_html_()
-    assert [kind for kind, _ in _pictures(html)] == ["svg"]
+    assert _drawings(html) == 1
     assert EVIL not in html
     assert "&lt;script&gt;" in html
     assert "a &amp; b" in html
@@ -107,7 +121,7 @@ def test_certificates_have_pictures():
     task = verax.task("textbox/simple-fr")
     certificate = verax.certify(library.network(task, "cnn3", 0), task, n=3)
     html = certificate._repr_html_()
-    assert [kind for kind, _ in _pictures(html)] == ["svg"]
+    assert _drawings(html) == 1
     assert "the network passes" in html
     assert html.count("<tr>") == len(certificate.accuracy) + len(certificate.interventions) + 2
 
@@ -121,7 +135,7 @@ def test_fits_have_pictures():
     measures = pd.DataFrame({"measure": ["r2", EVIL], **numbers})
     html = Fit("task", measures, pd.DataFrame(), (0.1, 0.1), 5, Limits(), 0)._repr_html_()
     assert EVIL not in html
-    assert [kind for kind, _ in _pictures(html)] == ["svg"]
+    assert _drawings(html) == 1
     assert "FAILS" in html
 
 
@@ -150,7 +164,7 @@ def test_alignments_show_what_was_marked_and_shown():
 def test_differences_have_pictures(tmp_path):
     one = write(tmp_path / "one", scores())
     html = verax.compare(one, write(tmp_path / "two", scores(noise=1)))._repr_html_()
-    assert [kind for kind, _ in _pictures(html)] == ["svg"]
+    assert _drawings(html) == 1
     assert "won : lost" in html
 
 
@@ -188,3 +202,30 @@ def test_numbers_of_things_read_well(tmp_path):
 def test_a_run_that_cannot_be_ranked_says_why(tmp_path):
     run = verax.Run(write(tmp_path / "one", scores(methods=("gradient",), metric="avoid-share")))
     assert "focus-share" in notebook.run(run)
+
+
+def test_names_in_drawings_are_drawn_and_not_written(tmp_path):
+    """A name can hold anything, and a drawing is part of the notebook's page."""
+    evil = '"></svg><img src=x onerror=alert(1)> url(#a) #1c2128'
+    run = verax.Run(write(tmp_path / "run", scores(methods=("gradient", evil, "oracle"))))
+    html = run._repr_html_()
+    assert "<img" not in html
+    assert html.count("</svg>") == _drawings(html.replace("#1c2128</td>", "")) == 1
+    assert inline(Figure(), '"><b>').startswith('<svg role="img" aria-label="&#34;&gt;&lt;b&gt;"')
+
+
+def test_listings_print_everything():
+    table = Listing(
+        {"name": ["a", "b"], "n": [1, 20], "x": [0.12345, np.nan], "about": ["word " * 9, "short"]}
+    )
+    wide, narrow = listings.text(table, 200), listings.text(table, 40)
+    assert wide.split("\n")[1:] == [f"a      1  0.123  {('word ' * 9).strip()}", "b     20      –  short"]
+    assert max(map(len, narrow.split("\n"))) <= 40
+    assert narrow.count("word") == 9
+    blocks = listings.text(table, 20).split("\n\n")
+    assert len(blocks) > 1
+    assert all(block.startswith("name") for block in blocks)
+    assert repr(table).startswith("name")
+    assert type(table[["n"]]) is pd.DataFrame
+    assert ("word " * 9).strip() in table._repr_html_()
+    assert listings.text(table[:0], 40).split() == ["name", "n", "x", "about"]

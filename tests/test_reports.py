@@ -71,9 +71,9 @@ def test_page_names_every_method_and_task(page):
 
 
 def without_scripts(page: str) -> str:
-    """The page without its own four script elements: data, charting library, charts and explorer."""
+    """The page without its own script elements: data, charting library, charts, wide tables and explorer."""
     rest, count = re.subn(r"<script[^>]*>.*?</script>", "", page, flags=re.S)
-    assert count == 4
+    assert count == 5
     return rest
 
 
@@ -155,11 +155,12 @@ def test_success_table_shows_the_numbers_of_the_success_map(plain, page):
     for table, protocol in zip(tables, ("sound", "published"), strict=True):
         expected = plain.success_map(protocol).set_index(["task", "method"])
         rows = [
-            re.findall(r"<td.*?>(.*?)</td>", row, re.S) for row in re.findall(r"<tr>.*?</tr>", table, re.S)
+            re.findall(r"<t[dh].*?>(.*?)</t[dh]>", row, re.S)
+            for row in re.findall(r"<tr>.*?</tr>", table, re.S)
         ]
         assert len(rows) == len(expected)
         for row in rows:
-            wanted = expected.loc[(text_of(row[0]), text_of(row[1]))]
+            wanted = expected.loc[(text_of(row[1]), text_of(row[0]))]
             for cell, name in ((row[3], "success"), (row[4], "failure")):
                 found = [float(x) for x in re.findall(r"\d+\.\d+", text_of(cell))]
                 assert found == pytest.approx(
@@ -198,17 +199,17 @@ def test_facts(tmp_path):
 @pytest.mark.parametrize(
     ("low", "skill", "high", "said"),
     [
-        (0.01, 0.02, 0.03, ", better than the best control, input,"),
-        (-0.01, 0.02, 0.05, ", but that is not clearly better than the best control, input,"),
-        (-0.05, -0.02, 0.01, ", but that is not clearly better than the best control, input,"),
-        (-0.05, -0.02, -0.01, ", but that is worse than the best control, input,"),
+        (0.01, 0.02, 0.03, " That is better than the best control, input,"),
+        (-0.01, 0.02, 0.05, " That is not clearly better than the best control, input,"),
+        (-0.05, -0.02, 0.01, " That is not clearly better than the best control, input,"),
+        (-0.05, -0.02, -0.01, " That is worse than the best control, input,"),
     ],
 )
 def test_verdict_is_honest_about_the_control(tmp_path, low, skill, high, said):
     board = build(tmp_path / "run", BARE).leaderboard(family="complex")
     board.loc[board["method"] == "good", ["skill_low", "skill", "skill_high"]] = low, skill, high
     sentence = verdict(board, "complex", "sound")
-    assert sentence.startswith("On complex tasks, good scores highest: 0.8")
+    assert sentence.startswith("On complex tasks, good comes first: 0.8")
     assert said in sentence
     assert f"(skill {skill:.2f} [{low:.2f}, {high:.2f}])" in sentence
 
@@ -220,6 +221,34 @@ def test_verdict_needs_no_references(tmp_path):
     assert verdict(None, "complex", "sound") == "On complex tasks no method could be ranked."
 
 
+def test_verdict_on_one_method_claims_no_victory(tmp_path):
+    run = build(tmp_path / "run", replace(BARE, methods={"alone": 0.4}))
+    sentence = verdict(run.leaderboard(family="complex"), "complex", "sound")
+    assert sentence.startswith("On complex tasks, alone is the only method with a rank: 0.4")
+    assert "That is worse than the best control, input," in sentence
+    said = disagreements(
+        {(p, "complex"): run.leaderboard(p, family="complex") for p in ("sound", "published")},
+        run.scores,
+        run.families,
+    )
+    assert not any("rank" in words for words in said)  # one method cannot be two ranks apart
+
+
+def test_verdict_says_what_failed(tmp_path):
+    board = build(tmp_path / "run", BARE).leaderboard(family="complex")
+    assert verdict(board, "complex", "sound", ["lost", "lost"]).endswith(" lost failed and has no rank.")
+    assert "failed" not in verdict(board, "complex", "sound", ["good"])  # it has a rank here
+    words = verdict(None, "complex", "sound", ["a", "b", "c", "d"])
+    assert words == "On complex tasks no method could be ranked: a, b and 2 others failed."
+
+
+def test_verdicts_of_equals_share_the_place(tmp_path):
+    board = build(tmp_path / "run", BARE).leaderboard(family="complex")
+    board.loc[board["method"].isin(["good", "bad"]), "rank"] = 1
+    sentence = verdict(board, "complex", "exact")
+    assert "good and bad share the first place: their maps correlate with the exact truth at 0.8" in sentence
+
+
 def test_page_opens_with_the_verdict_on_complex_tasks(plain, page):
     said = [verdict(plain.leaderboard(family=family), family, "sound") for family in ("complex", "simple")]
     text = text_of(page)
@@ -229,7 +258,7 @@ def test_page_opens_with_the_verdict_on_complex_tasks(plain, page):
 def test_verdict_names_methods_that_cannot_be_told_apart(tmp_path):
     made = Made(methods={"good": 0.8, "twin": 0.801, "bad": 0.1}, maps=False)
     sentence = verdict(build(tmp_path / "run", made).leaderboard(), "all", "sound")
-    assert re.search(r"its interval overlaps with that of (good|twin)\.", sentence)
+    assert re.search(r"The interval overlaps with that of (good|twin): their order may be chance\.", sentence)
     apart = Made(methods={"good": 0.8, "bad": 0.1}, maps=False)
     assert "overlaps" not in verdict(build(tmp_path / "other", apart).leaderboard(), "all", "sound")
 
@@ -243,7 +272,7 @@ def test_disagreements_of_the_protocols_are_named(tmp_path):
         (p, f): run.leaderboard(p, family=f) for p in ("sound", "published") for f in ("simple", "complex")
     }
     said = " ".join(disagreements(boards, run.scores, run.families))
-    assert "a (rank 1 under sound, 3 under published) and c (rank 3 under sound, 1 under published)" in said
+    assert "a (rank 1 and 3) and c (rank 3 and 1)" in said
     assert not re.search(r"[bde] \(rank", said)  # one rank is no disagreement
     assert "In 3 of 3 simple buckets even the oracle" in said
     agreeing = build(tmp_path / "other", Made(methods, maps=False))
@@ -305,7 +334,7 @@ def test_failures_are_listed_and_shown(tmp_path):
 def test_method_that_failed_on_one_task_is_not_a_zero(tmp_path):
     run = build(tmp_path / "run", Made(failed=(("world/hard", "bad"),)))
     page = run.report().read_text()
-    rows = re.findall(r"<tr><td>world/hard</td><td>bad</td>(.*?)</tr>", page, re.S)
+    rows = re.findall(r'<tr><th scope="row">bad</th><td>world/hard</td>(.*?)</tr>', page, re.S)
     assert len(rows) == 2
     assert all(text_of(row).endswith("– –") for row in rows)
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.S)[1])
@@ -317,7 +346,7 @@ def test_method_that_failed_on_one_task_is_not_a_zero(tmp_path):
 
 def test_one_task_of_its_own(tmp_path):
     page = build(tmp_path / "run", ONE).report().read_text()
-    assert "On own tasks, good scores highest" in text_of(page)
+    assert "On your own tasks, good comes first" in text_of(page)
     assert len(boards_of(page)) == 2
 
 
@@ -331,7 +360,7 @@ def test_methods_that_share_no_bucket_are_not_ranked(tmp_path):
     tasks = {"world/easy": "simple", "world/hard": "simple"}
     apart = (("world/easy", "bad"), ("world/hard", "good"))
     text = text_of(build(tmp_path / "run", replace(BARE, tasks=tasks, failed=apart)).report().read_text())
-    assert "On simple tasks no method could be ranked." in text
+    assert "On simple tasks no method could be ranked: bad and good failed." in text
 
 
 def test_many_methods_with_long_names(tmp_path):

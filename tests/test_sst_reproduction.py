@@ -605,6 +605,10 @@ def test_the_command_from_end_to_end(tmp_path, monkeypatch):
     for name in ("main", "side", "fewer"):
         manifest = json.loads((out / "runs" / name / "manifest.json").read_text())
         assert manifest["reused_units"] == len(manifest["units"])
+        assert page.count(f'<a href="runs/{name}/report.html">') == 1
+        explorer = (out / "runs" / name / "report.html").read_text()
+        assert explorer.count('<tr id="claim-') == len(claims.CLAIMS)
+        assert '<a href="../../index.html">' in explorer
 
 
 def test_the_page_names_the_command_that_made_it():

@@ -132,7 +132,7 @@ def test_the_report_has_maps_measures_and_certificates(made):
         "pearson, no pole",
         "Each network",
         "trained alike",
-        "Land is grey",
+        "land is blank",
         "R²",
         "dependence",
         ">path<",

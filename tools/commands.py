@@ -19,6 +19,7 @@ import typer
 from verax.cli import completion, console, listing
 from verax.cli.main import app
 from verax.files import write_atomically
+from verax.protocols import PROTOCOLS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 HEAD = """<!-- Written by `make commands` from the command line itself; do not edit. -->
@@ -107,6 +108,7 @@ def names() -> str:
     for kind, rows in listing.LISTS.items():
         plugged = set(completion.plugged(kind))
         found[kind] = [str(row["name"]) for row in rows() if row["name"] not in plugged]
+    found["protocols"] = list(PROTOCOLS)
     return json.dumps(found, indent=1) + "\n"
 
 

@@ -86,10 +86,12 @@ FILES = {
     "manifest.json": "what was run, by what, on what, and what came of it",
     "report.html": "one self-contained page",
     "figures/": "the figures as SVG and PNG",
-    "maps.safetensors": "task, network, seed and method, joined by bars, -> one scaled map for each bucket",
+    "maps.safetensors": "task, network, seed and method, joined by bars, -> one scaled map for each bucket, "
+    "or for each of the first twelve samples of a climate task",
     "cases.safetensors": "the cases behind them: task and `inputs`, `focus`, `avoid`, `group` or `ids`",
     "identification-*.csv": "where the study has `identify`: accuracy, confusion, contrast",
     "consistency.csv": "where vectors were studied with several trainings: how alike their maps are",
+    "reproduction.json": "in runs of `verax reproduce`: where its claims and its page are",
 }
 
 

@@ -140,7 +140,11 @@ def align(
     context: typer.Context,
     model: Annotated[
         str,
-        typer.Option(help="timm:NAME, torchvision:NAME or efficientnet-lite0 to 2.", rich_help_panel=_MODEL),
+        typer.Option(
+            help="timm:NAME, torchvision:NAME or efficientnet-lite0 to 2.",
+            autocompletion=completion.model,
+            rich_help_panel=_MODEL,
+        ),
     ],
     images: Annotated[Path | None, typer.Option(help="Folder of pictures.", rich_help_panel=_DATA)] = None,
     masks: Annotated[
@@ -164,7 +168,9 @@ def align(
     dataset: Annotated[
         str | None,
         typer.Option(
-            help="A data set of a plugin, by its name (verax list datasets).", rich_help_panel=_DATA
+            help="A data set of a plugin, by its name (verax list datasets).",
+            autocompletion=completion.dataset,
+            rich_help_panel=_DATA,
         ),
     ] = None,
     labels: Annotated[

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from verax.studies.differences import Differences
 
 Protocol = Annotated[
-    str | None, typer.Option(help="Whose scores (default: sound, or the first that all runs have).")
+    str | None,
+    typer.Option(
+        help="Whose scores (default: sound, or the first that all runs have).",
+        autocompletion=completion.protocol,
+    ),
 ]
 Metric = Annotated[
     str | None,

@@ -1,4 +1,4 @@
-"""Shell completion: names of studies, methods, tasks, networks and metrics.
+"""Shell completion: names of studies, methods, tasks, networks, metrics and protocols, models and runs.
 
 Somebody waits for the letters that they typed, and torch alone takes seconds to import: the names that come
 with verax are read from a file (written by ``tools/commands.py`` and checked by a test), those of other
@@ -8,7 +8,9 @@ packages from their entry points.
 from __future__ import annotations
 
 import json
+import re
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,14 @@ GROUPS = {
     "tasks": "verax.tasks",
     "networks": "verax.networks",
     "metrics": "verax.metrics",
+    "datasets": "verax.datasets",
 }
+DRAWN = ("digits",)
+MODELS = {
+    "timm": r"@register_model\s*\ndef (\w+)",
+    "torchvision": r"@register_model\(\)\n(?:@[^\n]*\n)*def (\w+)",
+}
+"""Libraries of networks, and how their source declares one."""
 
 
 def known(kind: str) -> list[str]:
@@ -90,7 +99,9 @@ def networks(incomplete: str) -> list[str]:
 def kinds(incomplete: str) -> list[str]:
     """What can be listed."""
     return [
-        name for name in ("tasks", "networks", "methods", "metrics", "studies") if name.startswith(incomplete)
+        name
+        for name in ("tasks", "networks", "methods", "metrics", "studies", "datasets", "plugins")
+        if name.startswith(incomplete)
     ]
 
 
@@ -99,7 +110,54 @@ def entries(ctx: Any, incomplete: str) -> list[str]:
     return _one(str(ctx.params.get("what") or ""), incomplete)
 
 
-def runs(incomplete: str) -> list[str]:
-    """Runs in the folder runs/."""
-    found = [str(path) for path in Path("runs").glob("*") if (path / "manifest.json").is_file()]
-    return sorted(name for name in found if name.startswith(incomplete))
+def protocols(incomplete: str) -> list[str]:
+    """Protocols with commas between them."""
+    return _several("protocols", incomplete)
+
+
+def protocol(incomplete: str) -> list[str]:
+    """One protocol."""
+    return _one("protocols", incomplete)
+
+
+def dataset(incomplete: str) -> list[str]:
+    """Data sets that a name is enough for: those that are drawn, and those of other packages."""
+    return [name for name in (*DRAWN, *plugged("datasets")) if name.startswith(incomplete)]
+
+
+def model(incomplete: str) -> list[str]:
+    """Networks from elsewhere; the many names of a library only once the library is named."""
+    library, colon, _ = incomplete.partition(":")
+    if colon:
+        names = [f"{library}:{name}" for name in _models(library)]
+    else:
+        names = [*(f"{name}:" for name in MODELS), *(f"efficientnet-lite{size}" for size in range(3))]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _models(library: str) -> list[str]:
+    """The networks of a library, read off its source: importing it takes seconds."""
+    found = find_spec(library) if library in MODELS else None
+    if found is None or not found.submodule_search_locations:
+        return []
+    files = sorted((Path(found.submodule_search_locations[0]) / "models").glob("*.py"))
+    texts = (file.read_text(errors="replace") for file in files)
+    return sorted({name for text in texts for name in re.findall(MODELS[library], text)})
+
+
+def runs(ctx: Any, incomplete: str) -> list[str]:
+    """Runs in the folder runs/, or in the folder that is being typed; shells complete other folders."""
+    before, _, last = incomplete.rpartition("/")
+    near = (
+        []
+        if last.startswith(".")
+        else Path(f"{before}/" if before or incomplete[:1] == "/" else ".").glob("*")
+    )
+    found = [str(path) for folder in (near, Path("runs").glob("*")) for path in folder if _is_run(path)]
+    there = ctx.params.get("runs") or ()
+    taken = set(there if isinstance(there, list | tuple) else [])
+    return sorted({name for name in found if name.startswith(incomplete) and name not in taken})
+
+
+def _is_run(path: Path) -> bool:
+    return any((path / name).is_file() for name in ("manifest.json", "claims.json"))

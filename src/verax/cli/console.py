@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperCommand
 
 console = Console()
 
@@ -24,6 +25,21 @@ JUDGE, AUDIT, REPRODUCE, LOOK, KEEP = (
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else there.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no tables.")]
+
+
+class Command(TyperCommand):
+    """A command that names the nearest of its options first when one is misspelt; typer sorts them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the words of a call apart."""
+        try:
+            return list(super().parse_args(ctx, args))
+        except Exception as error:  # the class is typer's or click's, by version
+            near = getattr(error, "possibilities", None)
+            if near:
+                error.possibilities = None  # type: ignore[attr-defined]
+                error.message = f"{error.message}; did you mean {' or '.join(near[:2])}?"  # type: ignore[attr-defined]
+            raise
 
 
 def interval(low: float, high: float, digits: int = 3) -> str:

@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
+from verax.cli import completion
 from verax.cli.console import Json, print_json, say
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a run.", autocompletion=completion.runs)],
     format: Annotated[str, typer.Option(help="csv, parquet or mlflow.")] = "csv",
     out: Annotated[Path | None, typer.Option(help="File (default: beside the run, called after it).")] = None,
     experiment: Annotated[str | None, typer.Option(help="With mlflow: the experiment.")] = None,

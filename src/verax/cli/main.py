@@ -27,7 +27,7 @@ from verax.cli import (
     runs,
     stores,
 )
-from verax.cli.console import AUDIT, JUDGE, KEEP, LOOK, REPRODUCE, examples
+from verax.cli.console import AUDIT, JUDGE, KEEP, LOOK, REPRODUCE, Command, examples
 from verax.errors import VeraxError
 from verax.version import __version__
 
@@ -62,7 +62,7 @@ app = typer.Typer(
 
 def _add(name: str, function: Callable[..., None], panel: str, about: str, *calls: str) -> None:
     """A command with its group, its line in the overview, and examples."""
-    app.command(name, rich_help_panel=panel, short_help=about, epilog=examples(*calls))(function)
+    app.command(name, cls=Command, rich_help_panel=panel, short_help=about, epilog=examples(*calls))(function)
 
 
 _add(

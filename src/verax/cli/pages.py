@@ -23,7 +23,7 @@ _DAMAGED = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a run.", autocompletion=completion.runs)],
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:

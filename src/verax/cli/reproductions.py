@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from verax.cli.console import Json, examples, print_json, say
+from verax.cli.console import Command, Json, examples, print_json, say
 from verax.errors import Interrupted, InvalidParameter, UnknownName, VeraxWarning, suggestion
 
 if TYPE_CHECKING:
@@ -51,12 +52,17 @@ app = typer.Typer(
 )
 
 
-def _finish(work: Callable[[], tuple[Path, Phases]], json: bool) -> None:
-    """Do the work, and say how long each phase took and where the page is."""
+def _finish(work: Callable[[], tuple[Path, Phases]], json: bool, quiet: bool) -> None:
+    """Do the work, link its page with the explorers of its runs, and say how long each phase took."""
+    from verax.reproductions import explorers
+
+    began = time.time()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", VeraxWarning)  # failures are listed on the page
             path, phases = work()
+            with phases.phase("explorers"):
+                explorers.write(path, began, quiet)
     except Interrupted as stop:
         typer.echo(f"verax: {stop}", err=True)
         raise typer.Exit(130) from stop
@@ -70,6 +76,7 @@ def _finish(work: Callable[[], tuple[Path, Phases]], json: bool) -> None:
 
 @app.command(
     "smerf",
+    cls=Command,
     epilog=examples(
         "verax reproduce smerf --quick",
         "verax reproduce smerf --networks cnn@published,alexnet --seeds 0,1,2",
@@ -133,11 +140,12 @@ def smerf(
         quiet=quiet,
         workers=min(_MOST_WORKERS, os.cpu_count() or 1),
     )
-    _finish(lambda: reproduction.reproduce(options, out), json)
+    _finish(lambda: reproduction.reproduce(options, out), json, quiet)
 
 
 @app.command(
     "sst",
+    cls=Command,
     epilog=examples("verax reproduce sst --quick", "verax reproduce sst --field cobe-sst2 --device cuda"),
 )
 def sst(
@@ -191,11 +199,12 @@ def sst(
         store=store,
         quiet=quiet,
     )
-    _finish(lambda: reproduction.reproduce(options, out), json)
+    _finish(lambda: reproduction.reproduce(options, out), json, quiet)
 
 
 @app.command(
     "alignment",
+    cls=Command,
     epilog=examples("verax reproduce alignment --quick", "verax reproduce alignment --only mnist,stamps"),
 )
 def alignment(

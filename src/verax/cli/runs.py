@@ -49,7 +49,8 @@ def run(
     protocols: Annotated[
         str | None,
         typer.Option(
-            help="Some of sound, sound:counterfactual, sound:shapley, published, faithfulness, exact."
+            help="Some of sound, sound:counterfactual, sound:shapley, published, faithfulness, exact.",
+            autocompletion=completion.protocols,
         ),
     ] = None,
     metrics: Annotated[

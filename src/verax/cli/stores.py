@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from verax import progress
-from verax.cli.console import Json, examples, print_json, say
+from verax.cli.console import Command, Json, examples, print_json, say
 from verax.errors import MissingFile
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def size_words(size: float) -> str:
     return f"{size:.1f} TB"
 
 
-@app.command("ls", epilog=examples("verax store ls --kind failure"))
+@app.command("ls", cls=Command, epilog=examples("verax store ls --kind failure"))
 def ls(
     store: Folder = None,
     kind: Annotated[
@@ -63,7 +63,7 @@ def ls(
         typer.echo(f"{entry.key[:12]}  {entry.kind:11}  {numbers}  {entry.name}{old}")
 
 
-@app.command("verify", epilog=examples("verax store verify --repair"))
+@app.command("verify", cls=Command, epilog=examples("verax store verify --repair"))
 def verify(
     store: Folder = None,
     repair: Annotated[
@@ -99,7 +99,7 @@ def verify(
         raise typer.Exit(1)
 
 
-@app.command("gc", epilog=examples("verax store gc --old"))
+@app.command("gc", cls=Command, epilog=examples("verax store gc --old"))
 def gc(
     store: Folder = None,
     old: Annotated[bool, typer.Option("--old", help="Also results of other versions of the code.")] = False,
@@ -117,7 +117,7 @@ def gc(
         say(f"{swept.files} files removed, {size_words(swept.size)}.")
 
 
-@app.command("size", epilog=examples("verax store size --json"))
+@app.command("size", cls=Command, epilog=examples("verax store size --json"))
 def size(store: Folder = None, json: Json = False) -> None:
     """Say how many entries of each kind there are, and how large they are."""
     from verax.studies import upkeep

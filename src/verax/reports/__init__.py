@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
+from markupsafe import Markup
 
 from verax.studies.leaderboards import ORACLE, UNRANKED
 
@@ -68,11 +69,17 @@ def style() -> Iterator[None]:
         yield
 
 
-def svg(figure: Figure) -> bytes:
-    """The figure as a vector picture, without comments and digits that nobody can see."""
+def svg(figure: Figure, dpi: int | None = None) -> bytes:
+    """The figure as a vector picture, without comments and digits that nobody can see.
+
+    Args:
+        figure: what is drawn.
+        dpi: of the pictures in it.
+    """
     buffer = io.StringIO()
     with style():
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": "verax"})
+        dots: Any = "figure" if dpi is None else dpi
+        figure.savefig(buffer, format="svg", dpi=dots, metadata={"Date": None, "Creator": "verax"})
     text = re.sub(r"<!--.*?-->", "", buffer.getvalue(), flags=re.S)
     text = _PLACES.sub(lambda found: re.sub(r"(?<=\.\d\d)\d+", "", found[0]), text)
     return re.sub(r"\n\s*", "\n", text).encode()
@@ -92,6 +99,32 @@ def themed(picture: bytes, dark: bool) -> bytes:
     for colour, replacement in (_DARK if dark else {PAPER: "none"}).items():
         text = text.replace(colour, replacement)
     return text.encode()
+
+
+_HOST = {
+    PAPER: "none",
+    INK: "var(--jp-content-font-color1, currentcolor)",
+    MUTED: "var(--jp-content-font-color2, color-mix(in srgb, currentcolor 75%, transparent))",
+    RULE: "var(--jp-border-color1, color-mix(in srgb, currentcolor 30%, transparent))",
+    METHOD: "var(--jp-brand-color1, #3a7fd0)",  # can be seen on white and on black
+    BACKGROUND: f"var(--jp-border-color1, {BACKGROUND})",
+}
+"""What the colours become inside somebody else's page: Jupyter's, or those of the text around them."""
+
+
+def inline(figure: Figure, alt: str) -> Markup:
+    """The figure as an SVG element that takes its colours from the page, dark ones included."""
+    text = svg(figure, dpi=144).decode()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.S)
+    for colour, replacement in _HOST.items():
+        text = text.replace(colour, replacement)
+    wide = round(figure.get_figwidth() * 96)
+    head = Markup('<svg role="img" aria-label="{}" style="width:{}px;max-width:100%;height:auto"').format(
+        alt, wide
+    )
+    opening, _, rest = text.partition(">")
+    kept = re.sub(r' (?:width|height)="[^"]*"', "", opening.removeprefix("<svg"))
+    return Markup(f"{head}{kept}>{rest}")  # matplotlib's own text: names in it are drawn, not written
 
 
 def kind(method: str) -> str:

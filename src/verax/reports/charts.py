@@ -50,10 +50,11 @@ _BELOW: Spec = {
     "orient": "bottom",
     "title": None,
     "columns": 2,
+    "columnPadding": 6,  # on a phone, more would cut the second off
     "symbolLimit": 12,
     "labelLimit": 140,
 }
-_LINES: Spec = {**_BELOW, "symbolType": "stroke", "symbolSize": 900, "symbolStrokeWidth": 1.6}
+_LINES: Spec = {**_BELOW, "symbolType": "stroke", "symbolSize": 500, "symbolStrokeWidth": 1.6}
 """Lines are told apart by their dashes, of which a short sample shows nothing."""
 
 

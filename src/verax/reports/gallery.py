@@ -28,9 +28,11 @@ Mask = NDArray[np.bool_]
 COLOURS = "PRGn"
 """Diverging, safe for colour-blind readers, and unlike the colours of focus and avoid."""
 
+LEVELS = 101
+"""Colours of a map; odd, so that zero has one of its own."""
+
 ROWS = 4
 _TILES = 500  # keeps the page small however many methods there are
-_LEVELS = 101  # odd, so that zero has a colour of its own
 _ZOOM = 5
 _LINE = 14  # tiles side by side in a figure
 
@@ -72,7 +74,7 @@ class Panel:
 
 def palette() -> Pixels:
     """The colours of a map from -1 to 1: ``(levels, 3)``."""
-    colours = mpl.colormaps[COLOURS](np.linspace(0, 1, _LEVELS))[:, :3]
+    colours = mpl.colormaps[COLOURS](np.linspace(0, 1, LEVELS))[:, :3]
     return np.asarray((colours * 255).round(), dtype=np.uint8)
 
 
@@ -84,7 +86,7 @@ def levels(values: NDArray[Any]) -> Pixels:
     """
     finite = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0).clip(-1, 1)
     rooted = np.sign(finite) * np.sqrt(np.abs(finite))
-    return np.asarray(((rooted + 1) / 2 * (_LEVELS - 1)).round(), dtype=np.uint8)
+    return np.asarray(((rooted + 1) / 2 * (LEVELS - 1)).round(), dtype=np.uint8)
 
 
 def outline(mask: Mask, thickness: int) -> Mask:
@@ -131,30 +133,26 @@ def select(focus: Mask, avoid: Mask, count: int) -> list[int]:
     return sorted(chosen)
 
 
-def first_samples(cases: dict[str, Tensor]) -> dict[tuple[str, int], int]:
-    """(task, group) -> the id of the case behind its kept maps."""
-    return {
-        (name.removesuffix("|ids"), group): sample
+def kept_scores(run: Run, protocol: str, cases: dict[str, Tensor]) -> dict[tuple[Any, ...], float]:
+    """(task, network, seed, method, group, sample) -> the score of a case whose map was kept."""
+    kept = {
+        (name.removesuffix("|ids"), group, sample)
         for name, ids in cases.items()
         if name.endswith("|ids")
         for group, sample in zip(
             cases[name.removesuffix("ids") + "group"].tolist(), ids.tolist(), strict=True
         )
     }
-
-
-def first_scores(run: Run, protocol: str, firsts: dict[tuple[str, int], int]) -> dict[tuple[Any, ...], float]:
-    """(task, network, seed, group, method) -> the score of the first sample of the bucket."""
     table = run.some([(protocol, HEADLINES[protocol])])
-    table = table[table["sample"].isin(set(firsts.values()))]
+    table = table[table["sample"].isin({sample for _, _, sample in kept})]
     names = [table[column].astype(str) for column in ("task", "network", "method")]
-    found = {}
-    for task, network, method, seed, group, sample, value in zip(
-        *names, table["seed"], table["group"], table["sample"], table["value"], strict=True
-    ):
-        if firsts.get((task, group)) == sample:
-            found[task, network, seed, group, method] = float(value)
-    return found
+    return {
+        (task, network, seed, method, group, sample): float(value)
+        for task, network, method, seed, group, sample, value in zip(
+            *names, table["seed"], table["group"], table["sample"], table["value"], strict=True
+        )
+        if (task, group, sample) in kept
+    }
 
 
 def panels(run: Run) -> list[Panel]:
@@ -165,8 +163,7 @@ def panels(run: Run) -> list[Panel]:
         return []
     manifest = run.manifest
     protocol = run.main
-    firsts = first_samples(cases)
-    scores = first_scores(run, protocol, firsts)
+    scores = kept_scores(run, protocol, cases)
     methods = run.methods
     tasks = [task for task in manifest["tasks"] if f"{task['name']}|focus" in cases]  # vectors have an atlas
     count = max(1, min(ROWS, _TILES // max(1, len(tasks) * len(methods))))
@@ -174,8 +171,8 @@ def panels(run: Run) -> list[Panel]:
     for task in tasks:
         name = str(task["name"])
         subject = next((s for s in manifest["networks"] if s["task"] == name), None)
-        inputs, focus, avoid, groups = (
-            cases[f"{name}|{part}"].numpy() for part in ("inputs", "focus", "avoid", "group")
+        inputs, focus, avoid, groups, ids = (
+            cases[f"{name}|{part}"].numpy() for part in ("inputs", "focus", "avoid", "group", "ids")
         )
         if subject is None or inputs.ndim != 4:  # only pictures can be shown
             continue
@@ -187,7 +184,7 @@ def panels(run: Run) -> list[Panel]:
             tiles = []
             for method in methods:
                 stored = maps.get(f"{name}|{network}|{seed}|{method}")
-                value = scores.get((name, network, seed, group, method))
+                value = scores.get((name, network, seed, method, group, int(ids[place])))
                 word = f"{value:.2f}" if value is not None else "wrong" if focus[place].any() else "no focus"
                 if stored is None:
                     tiles.append(Tile(method, "failed", None))

@@ -16,6 +16,7 @@ from verax.reports import (
     atlas,
     boards,
     charts,
+    claims,
     faithfulness,
     figures,
     gallery,
@@ -88,21 +89,13 @@ def _shares(digest: Digest, album: figures.Album, shelf: charts.Shelf) -> list[c
     return parts
 
 
-def _atlas(digest: Digest, album: figures.Album) -> list[dict[str, Any]]:
-    reasonings = {task["name"]: task.get("reasoning", "") for task in digest.run.manifest["tasks"]}
-    parts: dict[str, dict[str, Any]] = {}
+def _stills(digest: Digest, album: figures.Album) -> None:
+    """Put pictures of the gallery into the folder of figures, for papers and for readers without scripts."""
+    for panel in gallery.panels(digest.run):
+        if panel.rows:
+            album.add(f"gallery-{panel.task}", gallery.figure(panel), dpi=110)
     for chart in atlas.charts(digest.run):
-        subject = f"{chart.network}, seed {chart.seed}"
-        part = parts.setdefault(
-            chart.task,
-            {"task": chart.task, "subject": subject, "reasoning": reasonings[chart.task], "figures": []},
-        )
-        alt = ", ".join(f"{plot.name} {plot.score}".strip() for plot in chart.plots)
-        picture = album.add(
-            f"atlas-{chart.task}-{chart.sample}", atlas.figure(chart), f"Maps of one sample: {alt}.", dpi=110
-        )
-        part["figures"].append({"sample": chart.sample, "figure": picture})
-    return list(parts.values())
+        album.add(f"atlas-{chart.task}-{chart.sample}", atlas.figure(chart), dpi=110)
 
 
 def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]:
@@ -115,11 +108,10 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
     both = {"sound", "published"} <= set(digest.protocols)
     knowing = digest.main if digest.main in SKILLED else ""
     truth = {family: board for (name, family), board in digest.boards.items() if name == knowing}
+    failed = [str(failure["method"]) for failure in run.failures if failure.get("method")]
     main = boards.parts(digest, digest.main, album, shelf)
     published = boards.parts(digest, "published", album, shelf) if both else []
-    for panel in gallery.panels(run):
-        if panel.rows:
-            album.add(f"gallery-{panel.task}", gallery.figure(panel), dpi=110)
+    _stills(digest, album)
     line, study_file = command(manifest["study"])
     bar = gallery.levels(np.linspace(-1, 1, 201)[None].repeat(8, 0))
     shown = {
@@ -129,9 +121,11 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
         "trainings": len({entry["seed"] for entry in manifest["networks"]}),
         "main": digest.main,
         "headline": HEADLINES[digest.main],
-        "verdict": verdict(digest.boards.get((digest.main, digest.headline)), digest.headline, digest.main),
+        "verdict": verdict(
+            digest.boards.get((digest.main, digest.headline)), digest.headline, digest.main, failed
+        ),
         "others": [
-            verdict(digest.boards.get((digest.main, family)), family, digest.main)
+            verdict(digest.boards.get((digest.main, family)), family, digest.main, failed)
             for family in digest.families
             if family != digest.headline
         ],
@@ -157,13 +151,13 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
         "measures": agreement.parts(run, list(digest.families), album),
         "fitted": agreement.networks(everything),
         "consistency": agreement.consistency(everything),
-        "atlas": _atlas(digest, album),
         "fits": [entry for entry in whole["certificates"] if "r2" in entry],
         "followed": [entry for entry in whole["certificates"] if "r2" not in entry],
         "bar": figures.uri("png", gallery.png(bar)),
         "methods": provenance.methods(manifest),
         "own_tasks": provenance.own_tasks(manifest),
         "own": [str(entry["label"]) for entry in manifest["methods"] if entry["family"] == "own"],
+        "reproduced": claims.part(run.folder),
         "command": line,
         "study_file": study_file,
     }
@@ -171,10 +165,12 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
     higher = METRICS.get(HEADLINES[digest.main]).higher_is_better
     return {
         **shown,
-        "gallery": bool(viewer),
+        "gallery": bool(viewer["sheets"]),
+        "pictured": any(sheet["globe"] is None for sheet in viewer["sheets"]),
+        "charted": bool(viewer["globes"]),
         "data": {
             "charts": shelf.data(),
-            "sheets": viewer,
+            **viewer,
             "higher": higher,
             "first": digest.families[digest.headline][0],
         },
@@ -190,7 +186,7 @@ def write(run: Run) -> Path:
     album = figures.Album(make_folder(run.folder / figures.FOLDER))
     cut = sheets.Album(run.folder)
     shown = context(run, album, cut)
-    page = pages.page("report.html.j2", shown, scripts=("explorer.js",), files=bool(cut.files))
+    page = pages.page("report.html.j2", shown, scripts=("sideways.js", "explorer.js"), files=bool(cut.files))
     album.tidy()
     cut.tidy()
     write_atomically(run.folder / REPORT, page.encode())

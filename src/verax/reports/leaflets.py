@@ -14,7 +14,7 @@ from verax.reports.pages import TEMPLATES, environment
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-STYLE, SCRIPT = "sheet.css", "sheet.js"
+STYLE, SCRIPTS = "sheet.css", ("sideways.js", "sheet.js")
 
 
 def digest(text: str) -> str:
@@ -35,7 +35,8 @@ def picture(figure: Figure, alt: str) -> dict[str, str]:
 
 def page(template: str, **values: Any) -> str:
     """A page; everything that is put into it is escaped."""
-    style, script = ((TEMPLATES / name).read_text() for name in (STYLE, SCRIPT))
+    style = (TEMPLATES / STYLE).read_text()
+    script = "".join((TEMPLATES / name).read_text() for name in SCRIPTS)
     return (
         environment()
         .get_template(template)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterable, Sequence
+from math import nan
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,11 +27,11 @@ from verax.reports import (
     RULE,
     figures,
     gallery,
+    inline,
     leaflets,
     number,
     short,
     style,
-    svg,
 )
 from verax.reports import alignment as aligned
 from verax.reports import differences as compared
@@ -67,14 +68,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
     return Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>").format(cells, body)
 
 
-def _picture(figure: Figure, alt: str) -> Markup:
-    wide = round(figure.get_figwidth() * 96)
-    # a white ground, since notebooks may be dark and a picture cannot know
-    return Markup(
-        '<img src="{}" alt="{}" style="width:{}px;max-width:100%;height:auto;background:#fffffe">'
-    ).format(leaflets.uri(svg(figure)), alt, wide)
-
-
 def _folded(title: str, content: Markup) -> Markup:
     return Markup("<details><summary>{}</summary>{}</details>").format(title, content)
 
@@ -94,14 +87,14 @@ def run(found: Run) -> str:
         return _frame(f"Run of {study['name']}", words, Markup("<p>{}</p>").format(str(error)))
     shown = board[board["value"].notna()]
     label = figures.LABELS.get(protocol, protocol)
-    parts.append(_picture(figures.leaderboard(shown, label), "Leaderboard; the table below has the numbers."))
+    parts.append(inline(figures.leaderboard(shown, label), "Leaderboard; the table below has the numbers."))
     rows = [
         (
             "" if row["rank"] is None or row["rank"] != row["rank"] else int(row["rank"]),
             row["method"],
             number(row["value"], row["low"], row["high"]),
             number(row["skill"], row["skill_low"], row["skill_high"], 2),
-            number(row["worst"], float("nan"), float("nan")),
+            number(row["worst"], nan, nan),
         )
         for row in board.astype({"rank": "float64"}).to_dict("records")
     ]
@@ -167,7 +160,7 @@ def certificate(found: Certificate) -> str:
     return _frame(
         f"Certificate: {found.task}",
         str(found),
-        _picture(drawn, "Accuracy and interventions; the tables below have the numbers."),
+        inline(drawn, "Accuracy and interventions; the tables below have the numbers."),
         _folded("Accuracy in each bucket", tables[0]),
         _folded("Interventions", tables[1]),
     )
@@ -180,7 +173,7 @@ def fit(found: Fit) -> str:
         drawn = Figure(figsize=(5.2, 0.3 * len(rows) + 0.6), layout="constrained")
         axes = drawn.add_subplot()
         reached = found.measures.assign(share=found.measures["value"])
-        _dots(axes, reached, [str(row["measure"]) for row in rows], "share", float("nan"))
+        _dots(axes, reached, [str(row["measure"]) for row in rows], "share", nan)
         for place, row in enumerate(rows):
             axes.plot([row["limit"]], [place], marker="|", markersize=14, color=INK)
     table = _table(
@@ -190,7 +183,7 @@ def fit(found: Fit) -> str:
     return _frame(
         f"Certificate: {found.task}",
         str(found),
-        _picture(drawn, "Measures and limits."),
+        inline(drawn, "Measures and limits."),
         _folded("Numbers", table),
     )
 
@@ -210,7 +203,7 @@ def differences(found: Differences) -> str:
     base = str(found.runs[0]["label"])
     for name, table in found.table.groupby("run", sort=False):
         drawn = compared.figure(table, base, str(name), found.higher_is_better)
-        parts.append(_picture(drawn, f"{name} against {base}; the table below has the numbers."))
+        parts.append(inline(drawn, f"{name} against {base}; the table below has the numbers."))
         rows = [
             (
                 row["method"],
@@ -238,8 +231,8 @@ def alignment(found: Alignment) -> str:
         (
             row["metric"],
             number(row["value"], row["low"], row["high"]),
-            number(row["random"], float("nan"), float("nan")),
-            number(row["centre"], float("nan"), float("nan")),
+            number(row["random"], nan, nan),
+            number(row["centre"], nan, nan),
         )
         for row in found.table().to_dict("records")
     ]
@@ -247,7 +240,7 @@ def alignment(found: Alignment) -> str:
     thumbnails = []
     for entry in list(found.pictures)[:_THUMBNAILS]:
         row = found.scores.loc[entry["row"]]
-        words = ", ".join(f"{name} {row[name]:.2f}" for name in found.metrics[:1])
+        words = ", ".join(f"{name} {number(row[name], nan, nan, 2)}" for name in found.metrics[:1])
         thumbnails.append(
             Markup(
                 '<figure style="display:inline-block;margin:0.2em;width:150px;vertical-align:top">'

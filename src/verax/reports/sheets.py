@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,9 @@ import numpy as np
 
 from verax.errors import MissingFile, WeightsError
 from verax.files import make_folder, write_atomically
-from verax.reports import gallery, kind
+from verax.reports import gallery, globes, kind
 from verax.reports.figures import uri
+from verax.reports.globes import Globe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,39 +63,118 @@ def joined(tiles: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return tiles.swapaxes(1, 2).reshape(rows * high, columns * wide, *tiles.shape[4:])
 
 
-def sheets(run: Run, methods: Sequence[str], protocol: str, album: Album) -> list[dict[str, Any]]:
-    """What the page's gallery shows, one entry for each network; empty where a run kept no maps.
+@dataclass(frozen=True)
+class Drawn:
+    """What the cases of one task look like, whatever network explains them.
+
+    Attributes:
+        fronts: what stands before the maps: words for the pictures of `sources`, one column for each.
+        sources: the address of these pictures.
+        scenes: what is said about each case.
+        globe: number of the grid that maps lie on; None where they are pictures.
+    """
+
+    fronts: tuple[str, ...]
+    sources: str
+    scenes: list[dict[str, Any]]
+    globe: int | None = None
+
+
+@dataclass
+class _Drawer:
+    """Draws cases and maps of tasks, each once, into an album."""
+
+    cases: dict[str, Tensor]
+    album: Album
+    globes: list[Globe] = field(default_factory=list)
+    drawn: dict[str, Drawn] = field(default_factory=dict)
+
+    def can(self, task: str) -> bool:
+        """Whether there is something to see of a task: pictures, or cells with a place."""
+        inputs = self.cases.get(f"{task}|inputs")
+        if inputs is None:
+            return False
+        return f"{task}|cells" in self.cases or (inputs.ndim == 4 and f"{task}|focus" in self.cases)
+
+    def of(self, task: str, words: Mapping[str, Any]) -> Drawn:
+        """The cases of a task."""
+        if task not in self.drawn:
+            whole = f"{task}|cells" in self.cases
+            self.drawn[task] = self._vectors(task) if whole else self._pictures(task, words)
+        return self.drawn[task]
+
+    def _pictures(self, task: str, words: Mapping[str, Any]) -> Drawn:
+        focus = self.cases[f"{task}|focus"].bool().flatten(1).any(1).tolist()
+        groups, ids = (self.cases[f"{task}|{part}"].tolist() for part in ("group", "ids"))
+        scenes = [
+            {
+                "key": str(group),
+                "group": group,
+                "scene": str(words.get(str(group), f"bucket {group}")),
+                "sample": sample,
+                "focus": known,
+            }
+            for group, sample, known in zip(groups, ids, focus, strict=True)
+        ]
+        source = self.album.place(gallery.png(_truths(self.cases, task)), "inputs")
+        return Drawn(("input and truth",), source, scenes)
+
+    def _vectors(self, task: str) -> Drawn:
+        globe = Globe.of(self.cases, task)
+        data = [one.data() for one in self.globes]
+        place = data.index(globe.data()) if globe.data() in data else len(data)
+        if place == len(data):
+            self.globes.append(globe)
+        groups, ids = (self.cases[f"{task}|{part}"].tolist() for part in ("group", "ids"))
+        scenes = [
+            {"key": str(sample), "group": group, "scene": f"sample {sample}", "sample": sample, "focus": True}
+            for group, sample in zip(groups, ids, strict=True)
+        ]
+        both = np.stack(
+            [globe.levels(self.cases[f"{task}|{part}"].numpy()) for part in ("inputs", "values")], 1
+        )
+        source = self.album.place(globes.png(joined(both)), "inputs")
+        return Drawn(("input", "truth"), source, scenes, place)
+
+    def maps(self, drawn: Drawn, vectors: list[NDArray[Any]]) -> tuple[list[int], str]:
+        """The size of a tile and the address of all maps ``(N, ...)`` of some methods, one column each."""
+        count = len(drawn.scenes)
+        if drawn.globe is None:
+            tiles = np.stack([gallery.levels(one[:count]) for one in vectors], 1)
+            return list(tiles.shape[2:]), self.album.place(gallery.png(joined(tiles)), "maps")
+        globe = self.globes[drawn.globe]
+        tiles = np.stack([globe.levels(one[:count]) for one in vectors], 1)
+        return list(tiles.shape[2:]), self.album.place(globes.png(joined(tiles)), "maps")
+
+
+def sheets(run: Run, methods: Sequence[str], protocol: str, album: Album) -> dict[str, list[dict[str, Any]]]:
+    """What the page's gallery shows; empty lists where a run kept no maps.
 
     Args:
         run: a finished study.
         methods: in the order of their tiles.
         protocol: whose headline metric stands under each map.
         album: where the pictures go.
+
+    Returns:
+        ``sheets``, one entry for each network; ``globes``, the grids that maps lie on.
     """
     try:
         maps, cases = run.maps(), run.cases()
     except (MissingFile, WeightsError):
-        return []
+        return {"sheets": [], "globes": []}
     tasks = {str(task["name"]): task for task in run.manifest["tasks"]}
-    scores = gallery.first_scores(run, protocol, gallery.first_samples(cases))
+    scores = gallery.kept_scores(run, protocol, cases)
+    drawer = _Drawer(cases, album)
     found: list[dict[str, Any]] = []
-    inputs: dict[str, str] = {}
     for subject in run.manifest["networks"]:
         name, network, seed = str(subject["task"]), str(subject["network"]), int(subject["seed"])
-        pictures = cases.get(f"{name}|inputs")
-        if f"{name}|focus" not in cases or pictures is None or pictures.ndim != 4:
-            continue  # vectors have an atlas
         there = [method for method in methods if f"{name}|{network}|{seed}|{method}" in maps]
-        if not there:
+        if not there or not drawer.can(name):
             continue
-        tiles = np.stack(
-            [gallery.levels(maps[f"{name}|{network}|{seed}|{m}"].float().numpy()) for m in there], 1
-        )
-        if name not in inputs:
-            inputs[name] = album.place(gallery.png(_truths(cases, name)), "inputs")
-        focus = cases[f"{name}|focus"].bool().flatten(1).any(1).tolist()
-        words = tasks[name].get("groups", {})
-        groups = cases[f"{name}|group"].tolist()
+        drawn = drawer.of(name, tasks[name].get("groups", {}))
+        vectors = [maps[f"{name}|{network}|{seed}|{method}"].float().numpy() for method in there]
+        size, source = drawer.maps(drawn, vectors)
         found.append(
             {
                 "task": name,
@@ -104,25 +184,22 @@ def sheets(run: Run, methods: Sequence[str], protocol: str, album: Album) -> lis
                 "methods": there,
                 "absent": [method for method in methods if method not in there],
                 "kinds": [kind(method) for method in there],
-                "scenes": [
-                    {
-                        "group": group,
-                        "scene": str(words.get(str(group), f"bucket {group}")),
-                        "sample": sample,
-                        "focus": known,
-                    }
-                    for group, sample, known in zip(groups, cases[f"{name}|ids"].tolist(), focus, strict=True)
-                ],
+                "scenes": drawn.scenes,
                 "scores": [
-                    [_rounded(scores.get((name, network, seed, group, method))) for method in there]
-                    for group in groups
+                    [
+                        _rounded(scores.get((name, network, seed, method, scene["group"], scene["sample"])))
+                        for method in there
+                    ]
+                    for scene in drawn.scenes
                 ],
-                "size": list(tiles.shape[2:]),
-                "maps": album.place(gallery.png(joined(tiles)), "maps"),
-                "inputs": inputs[name],
+                "size": size,
+                "maps": source,
+                "fronts": drawn.fronts,
+                "inputs": drawn.sources,
+                "globe": drawn.globe,
             }
         )
-    return found
+    return {"sheets": found, "globes": [globe.data() for globe in drawer.globes]}
 
 
 def _rounded(value: float | None) -> float | None:

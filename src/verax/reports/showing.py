@@ -20,7 +20,7 @@ from verax.cases import Cases
 from verax.errors import InvalidInput, InvalidParameter, VeraxError
 from verax.files import make_folder, write_atomically
 from verax.metrics.scoring import score
-from verax.reports import atlas, gallery, leaflets, png, short, style, svg
+from verax.reports import atlas, gallery, inline, png, short, style, svg
 from verax.studies.leaderboards import HEADLINES
 from verax.tasks import task as find_task
 
@@ -124,19 +124,12 @@ class Picture:
         return where
 
     def _repr_html_(self) -> str:
-        wide = round(self.figure.get_figwidth() * 96)
         names = ", ".join(tile.name or tile.caption for tile in self.rows[0][1])
         return str(
             Markup(
-                '<figure style="margin:0">'
-                '<img src="{}" alt="{}" style="width:{}px;max-width:100%;height:auto">'
+                '<figure style="margin:0">{}'
                 '<figcaption style="font-size:0.85em;max-width:82ch">{}</figcaption></figure>'
-            ).format(
-                leaflets.uri(png(self.figure, 120), "png"),
-                f"Pictures of cases: {names}",
-                wide,
-                self.legend,
-            )
+            ).format(inline(self.figure, f"Pictures of cases: {names}"), self.legend)
         )
 
     def __repr__(self) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,49 +13,79 @@ from verax.reports import names, number
 from verax.studies.leaderboards import HEADLINES, ORACLE, PAIRS, SUCCESS, tasks_of
 
 _PHRASES = {
-    "sound": "of its maps' mass lies on what the network uses",
-    "published": "of its pictures lies in the focus boxes (published protocol)",
-    "sound:counterfactual": "of its maps' mass lies on objects of which a change changes the label",
-    "sound:shapley": "of its maps' mass lies on objects with a Shapley value",
-    "exact": "is the mean correlation of its maps with the exact truth",
-    "faithfulness": "of the probability is left, on average, while its strongest pixels are deleted",
+    "sound": "{mean} of {its} maps' mass lies on what the network uses",
+    "published": "{mean} of {its} pictures lies in the focus boxes (published protocol)",
+    "sound:counterfactual": "{mean} of {its} maps' mass lies on objects of which a change changes the label",
+    "sound:shapley": "{mean} of {its} maps' mass lies on objects with a Shapley value",
+    "exact": "{its} maps correlate with the exact truth at {mean} on average",
+    "faithfulness": "on average {mean} of the probability is left while {its} strongest pixels are deleted; "
+    "less is better",
 }
+_FAMILIES = {"own": "your own tasks", "all": "all tasks"}
 Boards = dict[tuple[str, str], pd.DataFrame]
 """(protocol, family) -> leaderboard."""
 
 
-def verdict(board: pd.DataFrame | None, family: str, protocol: str) -> str:
-    """What the run says about a family of tasks, in one sentence that does not hide a draw or a defeat."""
+def verdict(board: pd.DataFrame | None, family: str, protocol: str, failed: Collection[str] = ()) -> str:
+    """What the run says about a family of tasks, in sentences that do not hide a draw, a defeat or a failure.
+
+    Args:
+        board: its leaderboard; None where there is none.
+        family: of the tasks.
+        protocol: that the board was made with.
+        failed: methods that failed somewhere in the run.
+    """
+    where = _FAMILIES.get(family, f"{family} tasks")
     ranked = None if board is None else board[board["rank"].notna()]
+    known = set() if ranked is None else {str(name) for name in ranked["method"]}
+    lost = [name for name in dict.fromkeys(failed) if name not in known]
+    missing = f" {names(_some(lost))} failed and {_are(lost, 'has', 'have')} no rank." if lost else ""
     if ranked is None or ranked.empty:
-        return f"On {family} tasks no method could be ranked."
+        reason = f": {names(_some(lost))} failed" if lost else ""
+        return f"On {where} no method could be ranked{reason}."
     best = ranked.iloc[0]
-    mean = number(best["value"], best["low"], best["high"], 2)
     higher = METRICS.get(HEADLINES[protocol]).higher_is_better
-    place = "highest" if higher else "lowest, which is best"
     first = [str(name) for name in ranked.loc[ranked["rank"] == best["rank"], "method"]]
-    who = f"{best['method']} scores" if len(first) == 1 else f"{names(first)} are level and score"
-    text = f"On {family} tasks, {who} {place}: {mean} {_PHRASES[protocol]}"
-    if np.isfinite(best["skill"]):
-        skill = number(best["skill"], best["skill_low"], best["skill_high"], 2)
-        if best["skill_low"] > 0:
-            compared = "better than"
-        elif best["skill_high"] < 0:
-            compared = "but that is worse than"
-        else:
-            compared = "but that is not clearly better than"
-        control = f"the best control, {best['control']}, which never looks at the network"
-        text += f", {compared} {control} (skill {skill})"
+    if len(ranked) == 1:
+        who = f"{first[0]} is the only method with a rank"
+    else:
+        who = f"{first[0]} comes first" if len(first) == 1 else f"{names(first)} share the first place"
+    mean = number(best["value"], best["low"], best["high"], 2)
+    phrase = _PHRASES[protocol].format(mean=mean, its=_are(first, "its", "their"))
+    text = f"On {where}, {who}: {phrase}.{_against_control(best)}"
     rest = ranked[~ranked["method"].isin(first)]
     overlaps = rest["high"] >= best["low"] if higher else rest["low"] <= best["high"]
     level = [str(name) for name in rest.loc[overlaps, "method"]]
-    if len(level) > 3:
-        level = [*level[:2], f"{len(level) - 2} others"]
     if not np.isfinite(best["low"]):
-        text += "; one sample in a bucket is too few for an interval"
+        text += " One sample in a bucket is too few for an interval."
     elif level:
-        text += f"; its interval overlaps with that of {names(level)}"
-    return text + "."
+        those = _are(level, "that", "those")
+        text += f" The interval overlaps with {those} of {names(_some(level))}: their order may be chance."
+    return text + missing
+
+
+def _are(things: Sequence[str], one: str, several: str) -> str:
+    return one if len(things) == 1 else several
+
+
+def _some(things: Sequence[str], most: int = 3) -> list[str]:
+    """The first few, and how many others there are."""
+    return list(things) if len(things) <= most else [*things[: most - 1], f"{len(things) - most + 1} others"]
+
+
+def _against_control(best: pd.Series[Any]) -> str:
+    """How the best method stands beside the best control, in a sentence."""
+    if not np.isfinite(best["skill"]):
+        return ""
+    if best["skill_low"] > 0:
+        compared = "is better than"
+    elif best["skill_high"] < 0:
+        compared = "is worse than"
+    else:
+        compared = "is not clearly better than"
+    skill = number(best["skill"], best["skill_low"], best["skill_high"], 2)
+    control = f"the best control, {best['control']}, which never looks at the network"
+    return f" That {compared} {control} (skill {skill})."
 
 
 CEILINGS = [("published", PAIRS["published"][0])]
@@ -77,14 +108,20 @@ def disagreements(boards: Boards, scores: pd.DataFrame, families: Mapping[str, s
         if sound is None or published is None:
             continue
         ranks = [dict(zip(board["method"], board["rank"], strict=True)) for board in (sound, published)]
-        moved = [
-            f"{method} (rank {rank} under sound, {ranks[1][method]} under published)"
+        both = {
+            str(method): (int(rank), int(ranks[1][method]))
             for method, rank in ranks[0].items()
-            if not pd.isna(rank) and not pd.isna(ranks[1].get(method)) and abs(rank - ranks[1][method]) >= 2
-        ]
+            if not pd.isna(rank) and not pd.isna(ranks[1].get(method))
+        }
+        moved = {method: pair for method, pair in both.items() if abs(pair[0] - pair[1]) >= 2}
+        if len(both) < 3:
+            continue  # two methods cannot be two ranks apart
         if moved:
+            far = sorted(moved, key=lambda method: -abs(moved[method][0] - moved[method][1]))
+            words = [f"{method} (rank {moved[method][0]} and {moved[method][1]})" for method in far]
             found.append(
-                f"On {family} tasks the protocols disagree by two ranks or more about {names(moved)}."
+                f"On {family} tasks the sound and the published protocol disagree by two ranks or more about "
+                f"{names(_some(words, 5))}."
             )
         else:
             found.append(f"On {family} tasks no rank differs by two or more between the protocols.")

@@ -19,6 +19,7 @@ from verax.errors import InvalidParameter, MissingFile, suggestion
 from verax.files import make_folder, write_atomically
 from verax.metrics import cases8
 from verax.metrics.alignment import SCORES
+from verax.studies.listings import Listing
 from verax.studies.statistics import REPLICATES, interval
 
 TABLE, MANIFEST, PICTURES, REPORT, PARTS = (
@@ -98,7 +99,7 @@ class Alignment:
                 f"The average is over {' or '.join(AVERAGES)}{suggestion(average, AVERAGES)}"
             )
         if by is None:
-            return self._table(self.scores, average, replicates)
+            return Listing(self._table(self.scores, average, replicates))
         if by not in self.scores and by != "case":
             raise InvalidParameter(f"There is no column {by!r}{suggestion(by, self.scores.columns)}")
         groups: list[tuple[object, pd.DataFrame]] = list(self.scores.groupby(by)) if by != "case" else []
@@ -189,7 +190,7 @@ class Alignment:
             }
             for (name, case), inside in zip(cases8.CASES.items(), self.members(ranges).values(), strict=True)
         ]
-        return pd.DataFrame(rows)
+        return Listing(rows)
 
     def without_case(self, ranges: str | cases8.Ranges | Mapping[str, Any] | None = None) -> int:
         """How many images whose prediction is known to be right or wrong belong to none of the eight."""

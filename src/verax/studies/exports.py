@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -22,6 +23,12 @@ from verax.studies.runs import MANIFEST, REPORT, SCORES, Run
 
 _PARAMETER = 500
 """Characters that MLflow takes as the value of a parameter."""
+
+_SERVICES = ("databricks", "databricks-uc", "uc")
+"""Words that are no folder to MLflow."""
+
+_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
+"""MLflow tries for minutes to reach a server that is not there; a user's own settings come first."""
 
 
 def _place(path: str | Path) -> Path:
@@ -95,9 +102,10 @@ def _numbers(run: Run) -> dict[str, float]:
     found: dict[str, float] = {}
     for protocol, metric, board in boards(run):
         for row in board.itertuples(index=False):
-            stem = _word(f"{protocol}/{metric}/{row.method}")
+            # in a folder each is a file, so that none may be the folder of another
+            stem = _word(f"{protocol}/{metric}/{str(row.method).replace('/', '-')}")
             for name, value in (
-                ("", row.value),
+                ("/mean", row.value),
                 ("/low", row.low),
                 ("/high", row.high),
                 ("/skill", row.skill),
@@ -139,8 +147,14 @@ def to_mlflow(run: Run, experiment: str = "verax", tracking: str | None = None) 
     except ImportError as error:
         raise MissingExtra("'mlflow' is not installed; install it with: pip install mlflow") from error
     numbers, words = _numbers(run), _words(run)
+    for name, value in _PATIENCE.items():
+        os.environ.setdefault(name, value)
     try:
         if tracking is not None:
+            if "://" not in tracking and tracking not in _SERVICES:
+                # MLflow 3 asks for a database, unless somebody insists on a folder, as here
+                os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+                tracking = Path(tracking).expanduser().resolve().as_uri()
             mlflow.set_tracking_uri(tracking)
         mlflow.set_experiment(experiment)
         with mlflow.start_run(run_name=run.folder.resolve().name) as active:
@@ -151,8 +165,9 @@ def to_mlflow(run: Run, experiment: str = "verax", tracking: str | None = None) 
                     mlflow.log_artifact(str(run.folder / name))
             return str(active.info.run_id)
     except Exception as error:  # a server that cannot be reached, for one
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise OutputError(f"MLflow did not take the run: {reason}") from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        where = " Name a folder or the address of a server (--tracking)." if tracking is None else ""
+        raise OutputError(f"MLflow did not take the run: {reason[:300]}{where}") from error
 
 
 FORMATS: dict[str, Callable[[Run, Path], Path]] = {"csv": to_csv, "parquet": to_parquet}

@@ -26,7 +26,7 @@ from verax.tasks.base import Learnable, is_regression
 from verax.tasks.climate.task import Climate
 from verax.version import __version__
 
-SHOWN = 3
+SHOWN = 12
 """Cases of a vector task whose maps are shown."""
 
 

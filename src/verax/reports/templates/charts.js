@@ -83,9 +83,10 @@ const charts = (() => {
     top.append(head);
     for (const row of rows) {
       const line = node("tr");
-      for (const name of names) {
-        const value = row[name], number = typeof value === "number";
-        line.append(node("td", number ? "number" : "", value === null || value === undefined ? "–" : number && !Number.isInteger(value) ? value.toFixed(3) : String(value)));
+      for (const [place, name] of names.entries()) {
+        const value = row[name], number = typeof value === "number", first = place === 0 && typeof value === "string";
+        const made = line.appendChild(node(first ? "th" : "td", number ? "number" : "", value === null || value === undefined ? "–" : number && !Number.isInteger(value) ? value.toFixed(3) : String(value)));
+        if (first) made.scope = "row";
       }
       body.append(line);
     }

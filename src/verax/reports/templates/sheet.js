@@ -1,20 +1,4 @@
 "use strict";
-// Tables that are wider than the page say so, and show on which side there is more.
-for (const region of document.querySelectorAll(".scroll")) {
-  const hint = document.createElement("p");
-  hint.className = "hint";
-  hint.textContent = "Scroll sideways for more columns →";
-  region.before(hint);
-  const look = () => {
-    const hidden = region.scrollWidth - region.clientWidth;
-    hint.hidden = hidden < 2;
-    region.classList.toggle("more", hidden - region.scrollLeft >= 2);
-    region.classList.toggle("moved", region.scrollLeft >= 2);
-  };
-  region.addEventListener("scroll", look, { passive: true });
-  new ResizeObserver(look).observe(region);
-  look();
-}
 // Tables sort by the column whose button is pressed; what has no number stays at the end either way.
 for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0];
