@@ -7,6 +7,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -191,10 +192,14 @@ def run(
     trained: list[dict[str, Any]] = []
     try:
         plan = planning.compile_plan(chosen, folder, ahead=True)
+        for broken in plan.damaged:
+            for path in broken.files:
+                Store(folder).remove_to_quarantine(path)
         if plan.trainings:
             teacher = taught(plan, make_folder(folder), where, options, quiet)
             trained = teacher.trained
-            plan = planning.compile_plan(chosen, folder, failed=teacher.failed)
+            again = planning.compile_plan(chosen, folder, failed=teacher.failed)
+            plan = replace(again, notes=(*map(str, plan.damaged), *again.notes))
     except Interrupted:  # which says how many are trained
         raise
     except KeyboardInterrupt as stop:
