@@ -66,7 +66,7 @@ def passes(cell: Cell) -> float:
 
 
 def asking(cell: Cell) -> float:
-    """Passes for one sample under the faithfulness protocol: three curves, infidelity, and maps made again."""
+    """Passes for one sample under the faithfulness protocol: three curves, infidelity, maps made again."""
     return 0.0 if cell.method is None else 3 * (STEPS + 1) + REMOVALS + 1 + MOVES * passes(cell)
 
 
