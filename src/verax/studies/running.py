@@ -37,7 +37,7 @@ from verax.studies.spec import MethodSpec, Study
 from verax.studies.store import Store
 from verax.studies.trainings import taught
 from verax.studies.units import code_digest
-from verax.studies.work import Brief
+from verax.studies.work import Brief, pinned
 from verax.tasks import Task
 
 _ROUNDS = 5
@@ -359,10 +359,12 @@ def _probe(plan: Plan, device: torch.device) -> None:
     first = plan.subjects[0]
     given = {spec.label for spec in plan.study.methods if spec.parameters}
     bench = Bench(first, plan.study, device, plan.metrics)
-    bench.try_metrics()
-    for cell in plan.cells:
-        if cell.subject is first and cell.label in given and cell.method is not None and cell.method.builtin:
-            bench.try_out(cell)
+    with pinned(device):  # own metrics may set anything
+        bench.try_metrics()
+        for cell in plan.cells:
+            wanted = cell.subject is first and cell.label in given
+            if wanted and cell.method is not None and cell.method.builtin:
+                bench.try_out(cell)
 
 
 def _identify(
