@@ -142,6 +142,24 @@ def test_memory_is_halved_before_a_unit_fails(own):
     assert max(seen[4:]) <= 5
 
 
+@pytest.mark.parametrize("rows", [12, 1])
+def test_halved_batches_change_maps_by_rounding_alone(own, rows):
+    """Matrix libraries have other kernels for passes of one or two rows: docs/studies.md says how far."""
+    explain = METHODS.get("gradient").function
+
+    def hungry(model, inputs, targets):
+        if len(inputs) > rows:
+            raise torch.OutOfMemoryError("too large")
+        return explain(model, inputs, targets)
+
+    run = verax.run(SMALL, methods=[own("hungry", hungry), "gradient"], quiet=True, executor="inline")
+    halved, whole = (
+        run.scores.query(f"method == '{name}'")["value"].to_numpy() for name in ("hungry", "gradient")
+    )
+    assert len(whole)
+    assert np.abs(halved - whole).max() < 2e-5  # of the order of 1e-6, times what scores make of it
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_maps_that_are_not_numbers_are_results(value, own, own_store):
     name = own("odd", lambda model, inputs, targets: torch.full_like(inputs, value))

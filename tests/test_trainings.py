@@ -327,3 +327,19 @@ def test_records_of_older_versions_have_no_seal(little):
     path.with_suffix(".json").write_text(json.dumps(record))
     assert library.find(task, "ridge", 0, Path("store")) == path
     assert not any(upkeep.verify(Store(Path("store"))))
+
+
+@pytest.mark.slow
+def test_weights_of_a_convolutional_network_do_not_depend_on_who_trains(monkeypatch):
+    tiny = recipes.Recipe(rate=1e-3, batch=64, epochs=1, scenes=32, cycle=True, clip=1.0, stop=1e-9)
+    monkeypatch.setitem(recipes.RECIPES, "fast", tiny)
+    changes = {"tasks": ["worlds/colour"], "networks": ["cnn3"], "seeds": [5], "protocols": ["sound"]}
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        assert len(train("one", changes).trained) == 1
+    finally:
+        torch.set_num_threads(before)
+    assert len(train("two", changes, executor="processes", workers=1).trained) == 1
+    assert files("two") == files("one")  # weights and records, to the byte
+    assert len(files("one")) == 2
