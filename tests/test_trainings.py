@@ -329,6 +329,31 @@ def test_records_of_older_versions_have_no_seal(little):
     assert not any(upkeep.verify(Store(Path("store"))))
 
 
+def test_an_own_schedule_is_stored_under_a_name_of_its_own(little, own_store):
+    (task,) = little(little_task(count=512))
+    short = regression.Schedule(1e-3, 64, 1)
+    fast = verax.train(task, "mlp", quiet=True)
+    own = verax.train(task, "mlp", recipe=short, quiet=True)
+    assert fast.save() != own.save()
+    for name, done in (("mlp", fast), ("mlp@own", own)):
+        for a, b in zip(task.network(name).parameters(), done.model.parameters(), strict=True):
+            assert torch.equal(a, b)
+    record = library.record(library.find(task, "mlp@own", 0))
+    assert record["command"] == f"verax.train(task, 'mlp', seed=0, recipe={short!r}).save()"
+    study = {**STUDY, "networks": ["mlp", "mlp@own"], "seeds": [0], "missing": "stop"}
+    run = verax.run(study, quiet=True, executor="processes", workers=1)
+    assert [n["network"] for n in run.manifest["networks"]] == ["mlp", "mlp@own"]
+    with pytest.raises(InvalidParameter, match="no recipe 'own'"):
+        verax.train(task, "mlp@own")
+
+
+def test_what_training_took_is_said_in_words_that_fit(little, own_store, capsys):
+    little()
+    for network, words in (("ridge", "(solved, not trained) ->"), ("mlp", "after 2 epochs ->")):
+        done = CliRunner().invoke(app, ["train", "little/climate", "--network", network, "--quiet"])
+        assert words in " ".join(done.stdout.split()), done.output
+
+
 @pytest.mark.slow
 def test_weights_of_a_convolutional_network_do_not_depend_on_who_trains(monkeypatch):
     tiny = recipes.Recipe(rate=1e-3, batch=64, epochs=1, scenes=32, cycle=True, clip=1.0, stop=1e-9)

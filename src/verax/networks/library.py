@@ -28,6 +28,7 @@ from verax.errors import InvalidParameter, MissingFile, OutputError, WeightsErro
 from verax.files import store_folder, write_atomically
 from verax.networks import VECTORS, names
 from verax.networks.names import Name
+from verax.networks.recipes import OWN
 from verax.networks.regression import Fitted, check_network
 from verax.networks.starts import initialise
 from verax.networks.trained import Trained
@@ -68,7 +69,7 @@ def weights_hash(model: nn.Module) -> str:
 
 def command(trained: Trained | Fitted) -> str:
     """The command that trains such a network again, as far as the command line can say it."""
-    words = _how(trained.task, str(trained.name), trained.seed)
+    words = _how(trained.task, str(trained.name), trained.seed, repr(trained.settings))
     if isinstance(trained, Fitted) or not words.startswith("verax train"):
         return words
     certified = bool(trained.tries) and trained.tries[-1].ended == "certified"
@@ -76,9 +77,12 @@ def command(trained: Trained | Fitted) -> str:
     return words + _options(trained.task)
 
 
-def _how(task: Learnable, name: str, seed: int) -> str:
-    """How to train a network: by a command, or in Python where the command line cannot name the task."""
+def _how(task: Learnable, name: str, seed: int, settings: str = "...") -> str:
+    """How to train a network: by a command, or in Python where no command can name task or recipe."""
     words = getattr(task, "words", ())  # of tasks whose name does not say where their data are
+    found = names.parse(name)
+    if found.recipe == OWN:
+        return f"verax.train(task, {found.architecture!r}, seed={seed}, recipe={settings}).save()"
     if words is None or not is_builtin(task.name):
         return f"verax.train(task, {name!r}, seed={seed}).save()"
     return f"verax train {shlex.join(words or (task.name,))} --network {name} --seed {seed}"
