@@ -9,11 +9,12 @@ from torch import nn
 import verax
 from spellings import Transformer
 from verax.cases import Truth
-from verax.errors import VeraxError
+from verax.errors import UnsupportedOperation, VeraxError
 from verax.methods import METHODS
 from verax.methods.base import FAMILIES, INPUTS, NEEDS, TOTALS, Input, Need, Total
 from verax.methods.completeness import completeness_error
 
+FREE = ("nothing", "forward", "additive")
 BUILTIN = [name for name in METHODS if METHODS.get(name).builtin and ":" not in name]
 CHEAP = {"samples": 40, "permutations": 4, "steps": 8}
 """Claims about networks and inputs hold for any number of passes; totals need many."""
@@ -118,8 +119,52 @@ def test_only_methods_that_need_no_gradient_explain_a_network_without(name):
     network = additive() if METHODS.get(name).needs == "additive" else convolutional()
     if free:
         assert torch.equal(maps(name, Opaque(network)), maps(name, network))
-    elif works(name, Opaque(network)):  # for gradients, what they cannot see does not depend on the input
-        assert not maps(name, Opaque(network)).any()
+    else:
+        with pytest.raises(VeraxError):
+            maps(name, Opaque(network))
+
+
+class Detached(nn.Module):
+    """A network that cuts its input off; its weights still have gradients."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x.detach())
+
+
+class Dead(nn.Module):
+    """A differentiable network that has the gradient zero."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(torch.relu(x - 10))
+
+
+SLOPED = [name for name in BUILTIN if METHODS.get(name).needs not in (*FREE, "attention")]
+
+
+@pytest.mark.parametrize("hide", [Opaque, Detached])
+@pytest.mark.parametrize("name", SLOPED)
+def test_a_network_that_hides_its_input_is_refused_in_a_sentence(name, hide):
+    with pytest.raises(UnsupportedOperation, match="no gradient with respect to the input"):
+        maps(name, hide(convolutional()))
+
+
+def test_gradients_of_attention_that_do_not_exist_are_refused():
+    with pytest.raises(UnsupportedOperation, match="no gradient with respect to the input"):
+        maps("chefer", Opaque(Transformer()))
+
+
+@pytest.mark.parametrize("name", SLOPED)
+def test_a_gradient_of_zero_is_allowed(name):
+    found = maps(name, Dead(convolutional(bias=False)))
+    assert bool(found.any()) == (name == "deconvnet")  # which does not ask what a ReLU let through
 
 
 @pytest.mark.parametrize("name", BUILTIN)

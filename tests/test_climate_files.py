@@ -20,6 +20,7 @@ from verax.cli.main import app
 from verax.errors import InvalidInput, InvalidParameter, MissingExtra, MissingFile, UnknownName, VeraxWarning
 from verax.tasks.climate import preprocessing as steps
 from verax.tasks.climate.fields import SHRINKAGE
+from verax.tasks.climate.outliers import strangest
 
 LATITUDES, LONGITUDES = np.array([45.0, 15.0, -15.0]), np.array([0.0, 90.0, 180.0, 270.0])
 RNG = np.random.default_rng(0)
@@ -437,6 +438,50 @@ def test_months_are_counted_from_january_with_a_note(tmp_path):
 
 
 # -- values and places ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["points", "means"])
+@pytest.mark.parametrize("value", [-99.99, 99.0, 0.0])
+def test_a_single_wrong_value_is_named_with_its_cell(tmp_path, by, value):
+    values = 300 + RNG.normal(size=(120, 6, 6))  # kelvin
+    values[17, 3, 2] = value
+    axes = {"lat": np.linspace(50, -50, 6), "lon": np.arange(6) * 10.0}
+    np.savez(tmp_path / "filled.npz", sst=values, **axes)
+    words = rf"has the value {value:g} at 10S 20E \(time 18 of 120\), \d+ robust standard deviations"
+    with pytest.raises(InvalidInput, match=words):
+        field(tmp_path / "filled.npz", coarsen=3, by=by) if by == "means" else field(tmp_path / "filled.npz")
+    values[17, 3, 2] = np.nan
+    np.savez(tmp_path / "marked.npz", sst=values, **axes)
+    assert len(field(tmp_path / "marked.npz")) == 35
+
+
+PLAUSIBLE = {
+    "normal": lambda rng: rng.normal(size=(600, 8, 8)),
+    "short": lambda rng: rng.normal(size=(6, 20, 20)),
+    "rain": lambda rng: rng.gamma(0.3, 100, size=(600, 8, 8)),
+    "heavy": lambda rng: rng.standard_t(5, size=(600, 8, 8)),
+    "ice": lambda rng: np.clip(rng.normal(-1.5, 1, size=(600, 8, 8)), 0, 1),
+    "seasons": lambda rng: (
+        40 * np.sin(np.arange(600) / 6 * np.pi)[:, None, None] + rng.normal(size=(600, 8, 8))
+    ),
+    "uneven": lambda rng: rng.normal(size=(600, 8, 8)) * np.geomspace(1e-3, 100, 64).reshape(8, 8),
+    "steps": lambda rng: (np.arange(600) > 500)[:, None, None] * 3.0 + rng.normal(size=(600, 8, 8)),
+}
+
+
+@pytest.mark.parametrize("kind", PLAUSIBLE)
+def test_plausible_extremes_are_let_be(kind):
+    for seed in range(20):
+        assert strangest(PLAUSIBLE[kind](np.random.default_rng(seed))) is None
+
+
+def test_the_strangest_value_is_found_beside_land_and_constant_cells():
+    values = np.random.default_rng(0).normal(size=(50, 3, 4))
+    values[:, 0, 0], values[:, 1, 1] = np.nan, 5.0
+    values[3, 2, 3], values[4, 2, 3], values[5, 0, 1] = -99.99, -99.99, 60.0
+    found = strangest(values)
+    assert (found.time, found.row, found.column, found.value) == (3, 2, 3, -99.99)
+    assert strangest(np.full((5, 2, 2), np.nan)) is None
 
 
 @pytest.mark.parametrize("by", ["points", "means"])

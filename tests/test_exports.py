@@ -1,6 +1,9 @@
 """A run for other tools: CSV, Parquet and MLflow."""
 
+import csv
 import importlib
+import posixpath
+import shutil
 import sys
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -8,6 +11,8 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -15,6 +20,7 @@ import verax
 from verax.cli.main import app
 from verax.errors import InvalidParameter, MissingExtra, OutputError
 from verax.studies import exports
+from verax.studies.runs import Run
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +41,44 @@ def test_csv_has_every_score(run, tmp_path):
     assert found["method"].tolist() == run.scores["method"].tolist()
     with pytest.raises(OutputError, match="is a folder; name a file"):
         run.to_csv(tmp_path)
+
+
+EVIL = ["=1+1", "+gradient", "-gradient", "@sum", "\tx", "\rx"]
+
+
+def test_names_in_csv_are_no_formulas_and_numbers_stay(run, tmp_path):
+    table = pq.read_table(run.folder / "scores.parquet")
+    rows = len(EVIL) + 1
+    part = table.slice(0, rows).to_pandas()
+    part["method"] = [*EVIL, "a=b"]
+    part["value"] = [-1.5, *part["value"][1:]]
+    (tmp_path / "evil").mkdir()
+    shutil.copy(run.folder / "manifest.json", tmp_path / "evil" / "manifest.json")
+    pq.write_table(pa.Table.from_pandas(part, preserve_index=False), tmp_path / "evil" / "scores.parquet")
+    path = Run(tmp_path / "evil").to_csv(tmp_path / "evil.csv")
+    with path.open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert [row["method"] for row in found] == [*(f"'{name}" for name in EVIL), "a=b"]
+    assert float(found[0]["value"]) == -1.5
+    assert [row["task"] for row in found] == part["task"].tolist()
+    shown = exports.defused(part)
+    assert shown["method"].tolist() == [row["method"] for row in found]
+    pd.testing.assert_series_equal(shown["value"], part["value"])
+
+
+def test_no_two_things_have_one_name_in_mlflow():
+    methods = ["a:b", "a;b", "a-b", "gradient", "gradient/low", "x/../y", "x/./y"]
+    names = [("sound", "iou", method) for method in methods] + [
+        ("sound", "iou/core", "b"),
+        ("sound", "iou", "core/b"),
+    ]
+    stems = exports.metric_stems(names)
+    keys = [stem + ending for stem in stems.values() for ending in ("/mean", "/low", "/high", "/skill")]
+    assert len(set(keys)) == len(keys)
+    assert stems["sound", "iou", "a-b"] == "sound/iou/a-b"
+    assert stems["sound", "iou", "gradient"] == "sound/iou/gradient"
+    assert exports.metric_stems(names[::-1]) == stems
+    assert all(posixpath.normpath(stem) == stem for stem in stems.values())
 
 
 def test_the_command_writes_beside_the_run(run, tmp_path):

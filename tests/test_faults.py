@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import random
 import resource
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import bad_workers
 import verax
 from verax.errors import MethodFailed, MissingFile, OutputError, VeraxWarning, WeightsError
 from verax.methods import METHODS
+from verax.metrics import METRICS
 from verax.networks import teaching
 from verax.studies import plan as planning
 from verax.studies import spec as specs
@@ -138,6 +140,24 @@ def test_memory_is_halved_before_a_unit_fails(own):
     assert seen[0] > 5
     assert seen[:4] == [24, 24, 16, 8]
     assert max(seen[4:]) <= 5
+
+
+@pytest.mark.parametrize("rows", [12, 1])
+def test_halved_batches_change_maps_by_rounding_alone(own, rows):
+    """Matrix libraries have other kernels for passes of one or two rows: docs/studies.md says how far."""
+    explain = METHODS.get("gradient").function
+
+    def hungry(model, inputs, targets):
+        if len(inputs) > rows:
+            raise torch.OutOfMemoryError("too large")
+        return explain(model, inputs, targets)
+
+    run = verax.run(SMALL, methods=[own("hungry", hungry), "gradient"], quiet=True, executor="inline")
+    halved, whole = (
+        run.scores.query(f"method == '{name}'")["value"].to_numpy() for name in ("hungry", "gradient")
+    )
+    assert len(whole)
+    assert np.abs(halved - whole).max() < 2e-5  # of the order of 1e-6, times what scores make of it
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -510,3 +530,68 @@ def test_the_time_limit_does_not_count_the_start_of_workers():
     (late,) = processes._settled([worker], 5)
     assert late.outcome.failure.kind == "time"
     assert not process.is_alive()
+
+
+def changes_everything(model, inputs, targets):
+    """An own method of bad manners."""
+    torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False)
+    torch.manual_seed(1)
+    torch.set_num_threads(2)
+    torch.use_deterministic_algorithms(True)
+    np.random.seed(1)  # noqa: NPY002
+    np.seterr(all="raise")
+    random.seed(1)
+    return inputs.clone()
+
+
+def changes_everything_too(maps, truth):
+    changes_everything(None, maps, None)
+    return maps.sum((1, 2))
+
+
+def surroundings():
+    return (
+        torch.get_default_dtype(),
+        torch.is_grad_enabled(),
+        torch.get_rng_state().tolist(),
+        torch.get_num_threads(),
+        torch.are_deterministic_algorithms_enabled(),
+        str(np.random.get_state()),  # noqa: NPY002
+        np.geterr(),
+        random.getstate(),
+    )
+
+
+def test_a_method_that_changes_the_process_does_not_disturb_what_comes_after_it(own):
+    before = surroundings()
+    own("rude", changes_everything)
+    settings = {"protocols": ["sound", "published"], "quiet": True, "executor": "inline", "store": "store"}
+    plain = verax.run(SMALL, methods=["gradient", "smoothgrad"], out="plain", **settings)
+    try:
+        verax.metric("rude-metric", higher_is_better=True)(changes_everything_too)
+        mixed = verax.run(
+            SMALL,
+            methods=["rude", "gradient", "smoothgrad"],
+            metrics=["rude-metric"],
+            out="mixed",
+            overwrite="all",
+            **settings,
+        )
+    finally:
+        METRICS.unregister("rude-metric")
+    assert surroundings() == before
+    assert not mixed.failures
+    tables = [
+        run.scores[
+            run.scores["method"].isin(["gradient", "smoothgrad"]) & (run.scores["metric"] != "rude-metric")
+        ]
+        for run in (plain, mixed)
+    ]
+    words = {"metric": str, "method": str}
+    pd.testing.assert_frame_equal(
+        *(table.reset_index(drop=True).astype(words) for table in tables), check_exact=True
+    )
+    assert len(tables[0])
+    verax.explain(torch.nn.Linear(3, 2), torch.rand(2, 3), method=changes_everything)
+    assert surroundings()[0] == torch.float32

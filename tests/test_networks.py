@@ -250,12 +250,14 @@ def test_trained_networks_are_kept_and_found(own_store):
     done = train(task, "cnn3", seed=5, recipe=TINY, groups=[1, 12], device="cpu", quiet=True)
     path = done.save()
     assert path.parent == own_store / "networks"
-    model = task.network("cnn3", seed=5)
+    with pytest.raises(MissingFile, match="cnn3"):
+        task.network("cnn3", seed=5)  # it was not trained by the recipe that this name stands for
+    model = task.network("cnn3@own", seed=5)
     assert not model.training
     for a, b in zip(model.parameters(), done.model.parameters(), strict=True):
         assert torch.equal(a, b)
     record = json.loads(path.with_suffix(".json").read_text())
-    assert record["command"].startswith("verax train textbox/simple-fr --network cnn3 --seed 5")
+    assert record["command"] == f"verax.train(task, 'cnn3', seed=5, recipe={TINY!r}).save()"
     assert record["recipe"]["name"] == "own"
     assert record["recipe"]["rate"] == TINY.rate
 
@@ -263,10 +265,10 @@ def test_trained_networks_are_kept_and_found(own_store):
 def test_a_network_of_another_reasoning_is_not_taken_for_this_one():
     first = verax.TextBox("own/world", "box1 -> 1; otherwise -> 0")
     train(first, "cnn3", recipe=TINY, groups=[1, 12], device="cpu", quiet=True).save()
-    assert first.network("cnn3") is not None
+    assert first.network("cnn3@own") is not None
     second = verax.TextBox("own/world", "box2 -> 1; otherwise -> 0")
     with pytest.raises(WeightsError, match="another reasoning"):
-        second.network("cnn3")
+        second.network("cnn3@own")
     with pytest.raises(MissingFile, match=r"verax\.train\(task, 'cnn4', seed=0\)\.save\(\)"):
         first.network("cnn4")
 

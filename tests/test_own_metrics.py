@@ -1,11 +1,15 @@
 """Metrics of one's own: scored beside ours where they are named, and honest about what they are."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import verax
-from verax.errors import InvalidParameter, MetricFailed
+from verax.cli.main import app
+from verax.errors import InvalidInput, InvalidParameter, MetricFailed
 from verax.metrics import METRICS
 from verax.metrics.own import described
 from verax.metrics.scoring import metric_names
@@ -86,6 +90,35 @@ def test_it_is_ranked_in_its_own_direction(ground):
     assert '<section id="own">' in page
     assert "lower is better" in page
     assert "own-ground-sound" in page
+
+
+def test_runs_say_themselves_what_an_own_metric_means(ground, tmp_path):
+    both = [
+        run(metrics=["ground"], methods=["gradient", "input-x-gradient"], seed=0, out=tmp_path / name)
+        for name in "ab"
+    ]
+    METRICS.unregister("ground")  # as in a process that has never heard of it
+    words = [str(done.folder) for done in both]
+    shown = {}
+    for command in ("compare", "leaderboard"):
+        done = CliRunner().invoke(app, [command, *words, "--metric", "ground", "--json"])
+        assert done.exit_code == 0, done.output
+        shown[command] = json.loads(done.stdout)
+        assert shown[command]["higher_is_better"] is False
+    ranked = [row for row in shown["leaderboard"]["rows"] if row["rank"] is not None and row["task"] == "all"]
+    ours = both[0].leaderboard(metric="ground").dropna(subset="rank")
+    assert [row["method"] for row in ranked] == ours["method"].tolist()
+    assert ranked[0]["value"] < ranked[-1]["value"]
+    path = both[0].folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["created"], manifest["metrics"][0]["higher_is_better"] = "2000-01-01", True
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(InvalidInput, match="different metrics under the name 'ground'"):
+        verax.compare(*words, metric="ground")
+    done = CliRunner().invoke(app, ["leaderboard", *words, "--metric", "ground", "--json"])
+    assert [entry["reason"] for entry in json.loads(done.stdout)["left_out"]] == [
+        "Its metric 'ground' is not that of b, which is newer."
+    ]
 
 
 def test_scores_are_reused_only_where_a_version_says_so(ground):

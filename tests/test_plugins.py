@@ -1,6 +1,7 @@
 """Plugins: found when they are needed, reported when they are broken, never in the way."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -111,8 +112,33 @@ def test_a_broken_plugin_is_reported_once_and_the_rest_goes_on(install, fault):
         warnings.simplefilter("error")
         assert list(known) == ["ours", "two"]
         assert list(registry()) == ["ours", "two"]  # another registry does not import it again
-    with pytest.raises(UnknownName, match="no thing named 'a'"):
+    said = f"no thing named 'a': the plugin broken 2.1, which brings it, was left out: {reason}."
+    with pytest.raises(UnknownName, match=re.escape(said)):
         known.get("a")
+    with pytest.raises(UnknownName, match="no thing named 'c'; known: ours, two"):
+        known.get("c")
+
+
+def test_a_module_that_could_not_register_anything_is_named_unless_a_name_is_near(install):
+    install("wild", {"anything": "wild_things"}, wild_things="import no_such_module_at_all")
+    known = registry()
+    with (
+        pytest.warns(VeraxWarning),
+        pytest.raises(UnknownName, match="which may bring it, was left out: ModuleNot"),
+    ):
+        known.get("something")
+    with pytest.raises(UnknownName, match="did you mean 'ours'"):
+        known.get("our")
+
+
+def test_asking_for_a_method_of_a_broken_plugin_shows_why_it_is_not_there(installed, tmp_path):
+    shutil.copytree(installed, tmp_path / "packages")
+    (tmp_path / "packages/verax_example/methods.py").write_text("import no_such_module_at_all")
+    words = ("verax", "run", "smerf-quick", "--methods", "positive-gradient", "--store", "store")
+    done = command(*words, packages=tmp_path / "packages", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "which brings it, was left out: ModuleNotFoundError" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
 
 
 def test_what_a_module_has_not_is_left_out_alone(install):

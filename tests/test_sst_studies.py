@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 import xarray
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from typer.testing import CliRunner
 
 import verax
@@ -148,7 +149,7 @@ def test_the_report_has_maps_measures_and_certificates(made):
 def test_charts_put_cells_where_they_are(made):
     task, run, _ = made
     chart = atlas.charts(run)[0]
-    assert chart.extent == (-29.5, 330.5 + 0.0, pytest.approx(-64.75), pytest.approx(114.25))
+    assert chart.extent == (-29.5, 330.5 + 0.0, pytest.approx(-60), pytest.approx(114.25))
     land = ~task.grid.ocean.numpy()
     for plot in chart.plots:
         grey = (plot.picture == np.array(atlas.LAND)).all(2)
@@ -181,6 +182,32 @@ def test_charts_go_around_the_seam_and_have_east_right(tmp_path, longitudes, fli
     assert (chart.plots[0].picture == (right[:, ::-1] if flipped else right)).all()
     last = [panel for panel in atlas.figure(chart).axes if panel.axison][-1]
     assert [label.get_text() for label in last.get_xticklabels()] == labels
+
+
+def test_charts_draw_uneven_latitudes_where_they_are(tmp_path):
+    rows, columns = np.array([60.0, 20.0, 10.0, -5.0]), np.array([0.0, 10.0, 20.0])
+    ocean = np.ones((4, 3), dtype=bool)
+    ocean[1, 1] = False
+    grid = Grid.of(rows, columns, ocean)
+    task = Climate("uneven", Field.of("uneven", grid, torch.eye(11) + 0.1), count=300)
+    study = {**STUDY, "networks": ["ridge"], "seeds": [0], "methods": ["gradient"], "certify": 0}
+    run = verax.run(study, tasks=[task], store=tmp_path / "store", out=tmp_path / "run", quiet=True)
+    chart = atlas.charts(run)[0]
+    assert chart.edges[0].tolist() == [-5, 5, 15, 25]
+    assert chart.edges[1].tolist() == [80, 40, 15, 2.5, -12.5]  # half-way between neighbours
+    assert chart.extent == (-5, 25, -12.5, 80)
+    made = atlas.figure(chart)
+    made.set_dpi(100)
+    canvas = FigureCanvasAgg(made)
+    canvas.draw()
+    pixels, panel = np.asarray(canvas.buffer_rgba())[..., :3], made.axes[0]
+    for row, latitude in enumerate(rows):
+        for column, longitude in enumerate(columns):
+            for nudge in (-2.0, 0.0, 2.0):  # a cell has its colour from edge to edge
+                x, y = panel.transData.transform((longitude + nudge, latitude + nudge))
+                shown = pixels[pixels.shape[0] - 1 - int(y), int(x)]
+                wanted = chart.plots[0].picture[row, column]
+                assert np.abs(shown.astype(int) - wanted.astype(int)).max() <= 2
 
 
 def test_charts_end_at_the_pole(made):

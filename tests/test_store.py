@@ -98,6 +98,10 @@ def harmed(store, harm):
         case "deep":
             head.write_text("[" * 100_000)
             return "truncated"
+        case "head is a folder":
+            head.unlink()
+            (head / "inner").mkdir(parents=True)
+            return "a folder is in its place"
         case "older":
             content = json.loads(head.read_text())
             head.write_text(json.dumps({**content, "format": FORMAT - 1}))
@@ -114,6 +118,7 @@ HARMS = [
     "head empty",
     "head of zeros",
     "head flipped",
+    "head is a folder",
     "part truncated",
     "part flipped",
     "tensors flipped",
@@ -140,6 +145,27 @@ def test_every_kind_of_damage_is_noticed_set_aside_and_verified(store, harm):
     store.write(KEY, result(5.0))
     assert store.read(KEY).tables["sound"]["value"].tolist() == [5.0, 6.0]
     assert not any(upkeep.verify(store))
+
+
+@pytest.mark.parametrize("place", ["head", "part", "failure"])
+def test_folders_in_the_way_are_moved_out_of_it(store, place):
+    store.fail(OTHER, "u", Failure("time", "Took too long."))
+    path = {
+        "head": store.place(KEY) / f"{KEY}.json",
+        "part": next(store.place(KEY).glob("*.parquet")),
+        "failure": store.place(OTHER) / f"{OTHER}.failed.json",
+    }[place]
+    path.unlink()
+    path.mkdir()
+    (path / "something").write_text("of somebody")
+    store.write(KEY, result())
+    store.fail(OTHER, "u", Failure("time", "Took too long."))
+    assert store.read(KEY) is not None
+    assert store.failure(OTHER) is not None
+    (moved,) = (store.folder / "quarantine").iterdir()
+    assert (moved / "something").read_text() == "of somebody"
+    assert upkeep.sweep(store).files == 1
+    assert not moved.exists()
 
 
 def test_flipping_any_byte_of_an_entry_is_noticed():

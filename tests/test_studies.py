@@ -324,7 +324,7 @@ def test_own_tasks_can_be_studied(own_store):
 
     raw = Trained(initialise("cnn3", 2, 0), task, "cnn3", 0, "own", Recipe(1, 1, 1, 1, False), 1, 0.0, None)
     raw.save()
-    run = verax.run(SMALL, quiet=True, tasks=[task], networks=["cnn3"])
+    run = verax.run(SMALL, quiet=True, tasks=[task], networks=["cnn3@own"])
     assert run.families == {"own/either": "own"}
     assert not run.manifest["certificates"][0]["passed"]
     with pytest.raises(InvalidParameter, match="itself"):

@@ -1,21 +1,24 @@
 """Trainings as units: the same weights from everyone, and what becomes of those that fail or are stopped."""
 
+import json
 import time
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
 import verax
 from bad_workers import Deadly, Refusing
 from little_climate import little_field, little_task
 from verax import tasks
+from verax.cli.main import app
 from verax.errors import Interrupted, InvalidParameter, VeraxWarning, WeightsError
 from verax.networks import NETWORKS, library, names, recipes, regression, teaching
 from verax.studies import plan as planning
 from verax.studies import spec as specs
-from verax.studies import trainings
+from verax.studies import trainings, upkeep
 from verax.studies.executors import EXECUTORS
 from verax.studies.options import Options
 from verax.studies.plan import Training
@@ -236,3 +239,132 @@ def test_what_only_this_process_knows_is_trained_here(little, monkeypatch):
         assert found.entry is None
     finally:
         NETWORKS.unregister("mine")
+
+
+def harm(path, how):
+    """Damage a stored network in one way; gives a word of the reason."""
+    record = path.with_suffix(".json")
+    match how:
+        case "weights truncated":
+            path.write_bytes(path.read_bytes()[:-7])
+            return "SHA-256"
+        case "weights altered":
+            data = bytearray(path.read_bytes())
+            data[-3] ^= 1
+            path.write_bytes(data)
+            return "SHA-256"
+        case "record truncated":
+            record.write_bytes(record.read_bytes()[:40])
+            return "record"
+        case "record altered":
+            record.write_text(record.read_text().replace('"epochs": 2', '"epochs": 3'))
+            return "record"
+        case "weights are a folder":
+            path.unlink()
+            path.mkdir()
+            return "folder"
+        case "record is a folder":
+            record.unlink()
+            (record / "inner").mkdir(parents=True)
+            return "folder"
+    raise AssertionError(how)
+
+
+HARMS = [
+    "weights truncated",
+    "weights altered",
+    "record truncated",
+    "record altered",
+    "weights are a folder",
+    "record is a folder",
+]
+
+
+@pytest.mark.parametrize("how", HARMS)
+def test_damaged_networks_are_set_aside_and_trained_again(little, how):
+    little()
+    settings = {"networks": ["mlp"], "seeds": [0], "store": "store", "quiet": True, "executor": "inline"}
+    first = verax.run(STUDY, out="first", **settings)
+    before = files("store")
+    (path,) = (Path("store") / "networks").glob("*.safetensors")
+    assert not any(upkeep.verify(Store(Path("store"))))
+    word = harm(path, how)
+    problems = [problem for problem in upkeep.verify(Store(Path("store"))) if problem is not None]
+    assert [(problem.path, word in problem.reason) for problem in problems] == [(path, True)]
+    with pytest.warns(VeraxWarning, match=word) as heard:
+        again = verax.run(STUDY, out="again", **settings)
+    assert len(heard) == 1
+    assert files("store") == before
+    assert again.manifest["trained"]
+    assert again.scores.equals(first.scores)
+    assert len(list((Path("store") / "quarantine").iterdir())) == 2
+    assert not any(upkeep.verify(Store(Path("store"))))
+    third = verax.run(STUDY, out="third", **settings)
+    assert not third.manifest["notes"]
+
+
+def test_damaged_networks_are_named_where_nothing_is_trained(little):
+    (task,) = little(little_task(count=512))
+    settings = {"networks": ["mlp"], "seeds": [0], "store": "store", "quiet": True, "executor": "inline"}
+    verax.run(STUDY, out="first", **settings)
+    (path,) = (Path("store") / "networks").glob("*.safetensors")
+    harm(path, "weights altered")
+    with pytest.raises(WeightsError, match=r"SHA-256.*train"):
+        verax.run({**STUDY, "missing": "stop"}, out="again", **settings)
+    assert library.find(task, "mlp", 0, Path("store")) is None
+    done = CliRunner().invoke(app, ["store", "verify", "--repair", "--store", "store"])
+    assert done.exit_code == 0
+    assert "1 are damaged" in done.output
+    assert not files("store")
+
+
+def test_records_of_older_versions_have_no_seal(little):
+    (task,) = little(little_task(count=512))
+    train("store", {"networks": ["ridge"]})
+    path = library.find(task, "ridge", 0, Path("store"))
+    record = json.loads(path.with_suffix(".json").read_text())
+    del record["seal"]
+    path.with_suffix(".json").write_text(json.dumps(record))
+    assert library.find(task, "ridge", 0, Path("store")) == path
+    assert not any(upkeep.verify(Store(Path("store"))))
+
+
+def test_an_own_schedule_is_stored_under_a_name_of_its_own(little, own_store):
+    (task,) = little(little_task(count=512))
+    short = regression.Schedule(1e-3, 64, 1)
+    fast = verax.train(task, "mlp", quiet=True)
+    own = verax.train(task, "mlp", recipe=short, quiet=True)
+    assert fast.save() != own.save()
+    for name, done in (("mlp", fast), ("mlp@own", own)):
+        for a, b in zip(task.network(name).parameters(), done.model.parameters(), strict=True):
+            assert torch.equal(a, b)
+    record = library.record(library.find(task, "mlp@own", 0))
+    assert record["command"] == f"verax.train(task, 'mlp', seed=0, recipe={short!r}).save()"
+    study = {**STUDY, "networks": ["mlp", "mlp@own"], "seeds": [0], "missing": "stop"}
+    run = verax.run(study, quiet=True, executor="processes", workers=1)
+    assert [n["network"] for n in run.manifest["networks"]] == ["mlp", "mlp@own"]
+    with pytest.raises(InvalidParameter, match="no recipe 'own'"):
+        verax.train(task, "mlp@own")
+
+
+def test_what_training_took_is_said_in_words_that_fit(little, own_store, capsys):
+    little()
+    for network, words in (("ridge", "(solved, not trained) ->"), ("mlp", "after 2 epochs ->")):
+        done = CliRunner().invoke(app, ["train", "little/climate", "--network", network, "--quiet"])
+        assert words in " ".join(done.stdout.split()), done.output
+
+
+@pytest.mark.slow
+def test_weights_of_a_convolutional_network_do_not_depend_on_who_trains(monkeypatch):
+    tiny = recipes.Recipe(rate=1e-3, batch=64, epochs=1, scenes=32, cycle=True, clip=1.0, stop=1e-9)
+    monkeypatch.setitem(recipes.RECIPES, "fast", tiny)
+    changes = {"tasks": ["worlds/colour"], "networks": ["cnn3"], "seeds": [5], "protocols": ["sound"]}
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        assert len(train("one", changes).trained) == 1
+    finally:
+        torch.set_num_threads(before)
+    assert len(train("two", changes, executor="processes", workers=1).trained) == 1
+    assert files("two") == files("one")  # weights and records, to the byte
+    assert len(files("one")) == 2

@@ -36,6 +36,7 @@ tasks, networks and metrics.
 | 1 | the answer is no: a certificate or a method failed |
 | 2 | bad input, with one sentence that says what to do |
 | 130 | interrupted; finished work is kept, and the same command goes on |
+| 141 | nobody reads the output any more, as behind `head` |
 """
 
 

@@ -12,7 +12,7 @@ and leaves with exit code 2; from Python they can be caught together as `VeraxEr
 | `ReasoningError` | a reasoning cannot be read or contradicts itself (with the position of the fault) |
 | `MethodFailed` | an attribution method raised an exception or returned something else than a map |
 | `MetricFailed` | an own metric raised, gave something else than scores, or left its bounds |
-| `UnsupportedOperation` | a rule-based method met an operation that its rule table does not know |
+| `UnsupportedOperation` | a rule table does not know an operation, or no gradient reaches the input |
 | `MissingExtra` | an optional package is needed that is not installed (with the command to install it) |
 | `MissingFile` | a file or folder that was asked for is not there or cannot be read |
 | `OutputError` | results cannot be written where they were asked for |
@@ -65,7 +65,7 @@ class MetricFailed(VeraxError, RuntimeError):
 
 
 class UnsupportedOperation(VeraxError, RuntimeError):
-    """An operation of the network that a rule table does not know; nothing falls through silently."""
+    """An operation that a rule table does not know or that hides the input; nothing passes silently."""
 
 
 class MissingExtra(VeraxError, ImportError):

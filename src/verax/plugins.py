@@ -76,6 +76,7 @@ class _Turn(threading.local):
 
 _TURN = _Turn()
 _FAILED: dict[tuple[str, str], str] = {}
+_LEFT_OUT: dict[Plugin, str] = {}
 _REPORTS: dict[str, None] = {}
 
 
@@ -109,6 +110,7 @@ def forget() -> None:
     """Look again at what is installed, when plugins are asked for next."""
     installed.cache_clear()
     _FAILED.clear()
+    _LEFT_OUT.clear()
     _REPORTS.clear()
 
 
@@ -130,12 +132,30 @@ def broken(plugin: Plugin) -> bool:
     return (plugin.distribution, plugin.module) in _FAILED
 
 
+def why_not(group: str, name: str | None) -> str:
+    """Why a name of a group is not known, where a plugin that was left out is to blame; else nothing.
+
+    Args:
+        group: one of `GROUPS`.
+        name: of an entry point; None: a module without one, which might have registered any name.
+    """
+    for plugin in installed(group):
+        reason = _LEFT_OUT.get(plugin) or _FAILED.get((plugin.distribution, plugin.module))
+        own = ":" not in plugin.target if name is None else plugin.name == name
+        if reason is not None and own:
+            brings = "may bring" if name is None else "brings"
+            return f"the plugin {plugin.distribution}, which {brings} it, was left out: {reason}"
+    return ""
+
+
 def report(plugin: Plugin, reason: str, *, module: bool = False) -> None:
     """Say once that a plugin was left out, and why; `module`: none of its module can be had."""
     what = f"The module {plugin.module!r}" if module else f"{plugin.name!r} ({plugin.group})"
     sentence = f"{what} of the plugin {plugin.distribution} was left out: {reason}."
     if module:
         _FAILED[plugin.distribution, plugin.module] = reason
+    else:
+        _LEFT_OUT[plugin] = reason
     if sentence not in _REPORTS:
         _REPORTS[sentence] = None
         warnings.warn(sentence, VeraxWarning, stacklevel=2)

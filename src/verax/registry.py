@@ -111,8 +111,17 @@ class Registry(Generic[T]):
         found = self._known(name)
         if found is not None:
             return found
-        known = [*self._items, *self._aliases]
-        raise UnknownName(f"There is no {self.noun} named {str(name)!r}{suggestion(str(name), known)}")
+        raise UnknownName(f"There is no {self.noun} named {str(name)!r}{self._hint(str(name))}")
+
+    def _hint(self, name: str) -> str:
+        """What may be meant by a name that is not known, or who should have brought it and could not."""
+        near = suggestion(name, [*self._items, *self._aliases])
+        if self._group is None:
+            return near
+        lost = plugins.why_not(self._group, name)
+        if not lost and "did you mean" not in near:
+            lost = plugins.why_not(self._group, None)
+        return f": {lost}." if lost else near
 
     def _known(self, name: object) -> str | None:
         if not isinstance(name, str):

@@ -42,6 +42,7 @@ def leaderboard(
     the pictures that all runs have count. Only tasks of one family are averaged.
     """
     from verax.files import make_folder, write_atomically
+    from verax.studies.exports import defused
     from verax.studies.standings import standings
 
     folders = [folder for name in runs for folder in spread(Path(name))]
@@ -52,7 +53,7 @@ def leaderboard(
         path = None if out is None else found.report(out)
     if csv is not None:
         make_folder(csv.absolute().parent)
-        write_atomically(csv, found.frame().to_csv(index=False).encode())
+        write_atomically(csv, defused(found.frame()).to_csv(index=False).encode())
     if json:
         print_json(found.record() | ({} if path is None else {"page": path}))
         return

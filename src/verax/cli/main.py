@@ -1,15 +1,19 @@
 """`verax`: the commands, and how they end.
 
-Exit codes: 0 done; 1 the answer is no (a certificate or a method failed), or nobody reads it any more
-(`verax list methods | true`); 2 bad input, with one sentence; 130 interrupted, by Ctrl-C or SIGTERM.
-SIGPIPE stays ignored: a worker that dies would take the whole study along.
+Exit codes: 0 done; 1 the answer is no (a certificate or a method failed); 2 bad input, with one sentence;
+130 interrupted, by Ctrl-C or SIGTERM; 141 nobody reads the output any more (`verax list methods | true`), as
+shells report it of other programs. SIGPIPE itself stays ignored: a worker that dies would take the whole
+study along.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn
 
 import typer
 
@@ -43,6 +47,7 @@ _EPILOG = examples(
     "\n    1  the answer is no: a certificate or a method failed"
     "\n    2  bad input, with one sentence that says what to do"
     "\n  130  interrupted; finished work is kept, and the same command goes on"
+    "\n  141  nobody reads the output any more, as behind | head"
     "\n\nAll about a command: verax COMMAND --help. NO_COLOR=1 gives plain text, and"
     "\nVERAX_STORE says where finished work is kept."
 )
@@ -161,11 +166,36 @@ def _stop(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
+_UNREAD = 128 + 13  # what shells show of a program that SIGPIPE has ended
+
+
+def _unread(error: BaseException | None) -> bool:
+    """Whether an end was caused by a pipe that nobody reads; rich and typer make exit code 1 of that."""
+    while error is not None and not isinstance(error, BrokenPipeError):
+        error = error.__context__
+    return error is not None
+
+
+def _leave_quietly() -> NoReturn:
+    """End, without a word about what is left in the buffers and can no longer be written."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.__stdout__, sys.__stderr__):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()  # type: ignore[union-attr]
+        with suppress(OSError, ValueError, AttributeError):
+            os.dup2(nowhere, stream.fileno())  # type: ignore[union-attr]
+    sys.exit(_UNREAD)
+
+
 def main() -> None:
     """Run the command line; errors that verax raises on purpose become one sentence and exit code 2."""
     before = signal.signal(signal.SIGTERM, _stop)
     try:
         app(prog_name="verax")
+    except (SystemExit, BrokenPipeError) as error:
+        if _unread(error):
+            _leave_quietly()
+        raise
     except VeraxError as error:
         typer.echo(f"verax: {error}", err=True)
         sys.exit(2)

@@ -17,6 +17,8 @@ from verax.progress import bar as progress_bar
 if TYPE_CHECKING:
     from verax.networks.certificates import Certificate
     from verax.networks.fits import Fit
+    from verax.networks.regression import Fitted
+    from verax.networks.trained import Trained
     from verax.tasks.base import Learnable
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
@@ -87,13 +89,20 @@ def train(
         done = teaching.train(world, network, seed=seed, recipe=recipe, device=device, quiet=quiet, **options)
         path = library.save(done, out)
         if not json:
-            say(f"{done.certificate} after {done.epochs} epochs -> {path}")
+            say(f"{done.certificate} {_effort(done)} -> {path}")
         summary = None if done.certificate is None else done.certificate.summary()
         trained.append({"task": world.name, "epochs": done.epochs, "weights": path, "certificate": summary})
     if json:
         print_json(trained)
     if not all(entry["certificate"] and entry["certificate"]["passed"] for entry in trained):
         raise typer.Exit(1)
+
+
+def _effort(done: Trained | Fitted) -> str:
+    """How long it took, in words."""
+    if done.settings is None:
+        return "(solved, not trained)"
+    return f"after {done.epochs} epoch{'s' * (done.epochs != 1)}"
 
 
 def certify(

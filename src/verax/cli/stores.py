@@ -72,13 +72,15 @@ def verify(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
     json: Json = False,
 ) -> None:
-    """Read every entry and compare every checksum; exit code 1 where something is wrong."""
+    """Read every entry and trained network and compare every checksum; exit code 1 where one is wrong."""
     from verax.studies import upkeep
 
     found = _store(store)
     sound, problems = 0, []
     with progress.bar(hidden=quiet) as bar:
-        row = bar.add_task("reading the store", total=sum(1 for _ in upkeep.listing(found)))
+        row = bar.add_task(
+            "reading the store", total=sum(1 for _ in upkeep.listing(found)) + len(upkeep.networks(found))
+        )
         for problem in upkeep.verify(found):
             bar.advance(row)
             if problem is None:
@@ -88,7 +90,8 @@ def verify(
             if not json:
                 typer.echo(f"{problem.path}: {problem.reason}")
             if repair:
-                found.remove_to_quarantine(problem.path)
+                for path in (problem.path, *problem.beside):
+                    found.remove_to_quarantine(path)
     if json:
         damaged = [{"path": problem.path, "reason": problem.reason} for problem in problems]
         print_json({"sound": sound, "damaged": damaged, "repaired": repair})

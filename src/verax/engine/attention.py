@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from verax.engine.decomposition import attention_with_weights, multihead
-from verax.engine.gradients import leaf, select
+from verax.engine.gradients import UNCONNECTED, leaf, select, slopes_of
 from verax.engine.linear import factor_adjoints, matmul_call, record, stabilise
 from verax.engine.mode import apply_rule, attach, declare_constant, full_precision, on_path, total
 from verax.engine.normalisation import Length, Normalisation
@@ -171,9 +171,11 @@ def attention_weights(
             raise UnsupportedOperation("The network has no attention to follow: no softmax weighs values.")
         slopes: list[Tensor | None] = []
         if targets is not None:
-            chosen, learnt = select(outputs, targets).sum(), [w for w in watcher.found if w.requires_grad]
-            given = iter(torch.autograd.grad(chosen, learnt, allow_unused=True) if learnt else ())
+            learnt = [w for w in watcher.found if w.requires_grad]
+            given = iter(slopes_of(select(outputs, targets), learnt))
             slopes = [next(given) if w.requires_grad else None for w in watcher.found]
+            if all(slope is None for slope in slopes):
+                raise UnsupportedOperation(UNCONNECTED)
     weights = [_by_head(found.detach(), len(inputs)) for found in watcher.found]
     sizes = sorted({layer.shape[-1] for layer in weights})
     if len(sizes) > 1:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from verax.engine.gradients import select
+from verax.engine.gradients import connected, select, slopes_of
 from verax.engine.linear import batch_norm_affine
 from verax.engine.mode import Engine, forward, on_path
 from verax.engine.operations import CATEGORIES, Operation
@@ -156,8 +156,8 @@ def full_gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[Te
     with torch.enable_grad():
         chosen = select(out, targets)
     zeros = [zero for zero, _, _ in engine.notes]
-    slope, *slopes = torch.autograd.grad(chosen.sum(), [leaf, *zeros], allow_unused=True)
-    own = torch.zeros_like(inputs) if slope is None else inputs * slope
+    slope, *slopes = slopes_of(chosen, [leaf, *zeros])
+    own = inputs * connected(slope)
     parts = []
     for (zero, bias, channels), g in zip(engine.notes, slopes, strict=True):
         part = torch.zeros_like(zero) if g is None else g * bias

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from verax.engine.batching import rows_within_budget, with_halving
-from verax.engine.gradients import leaf, select
+from verax.engine.gradients import UNCONNECTED, connected, leaf, select, slopes_of
 from verax.engine.pictures import Pictures
 from verax.errors import InvalidInput, InvalidParameter, UnsupportedOperation, suggestion
 
@@ -136,6 +136,8 @@ def _found(model: nn.Module, inputs: Tensor, layer: str | None) -> tuple[Any, Te
         for candidate, place in reversed(watcher.found):
             if _depends_on(candidate, x) and _depends_on(outputs, candidate):
                 return outputs, candidate, place, watcher.pictures.channels(candidate) or 1
+        if isinstance(outputs, Tensor) and not _depends_on(outputs, x):
+            raise UnsupportedOperation(UNCONNECTED)
         raise InvalidInput("The network has no feature map of more than one pixel; name a layer.")
     with watcher:
         outputs, kept = _Hooked(model, layer).run(entry)
@@ -160,10 +162,8 @@ def feature_map(
     """
     with torch.enable_grad():
         outputs, activations, _, channels = _found(model, inputs, layer)
-        (slopes,) = torch.autograd.grad(select(outputs, targets).sum(), activations, allow_unused=True)
-    if slopes is None:
-        slopes = torch.zeros_like(activations)
-    return activations.detach().movedim(channels, 1), slopes.detach().movedim(channels, 1)
+        (slopes,) = slopes_of(select(outputs, targets), [activations])
+    return activations.detach().movedim(channels, 1), connected(slopes).detach().movedim(channels, 1)
 
 
 def ablated_outputs(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from verax.engine.batching import accumulate, rows_within_budget
-from verax.errors import InvalidInput
+from verax.errors import InvalidInput, UnsupportedOperation
+
+UNCONNECTED = (
+    "The explained output has no gradient with respect to the input: the network cuts the way between them "
+    "(detach, torch.no_grad, NumPy) or ignores its input; methods that only run it, such as occlusion, work."
+)
 
 
 def select(outputs: object, targets: Tensor) -> Tensor:
@@ -26,15 +31,30 @@ def leaf(inputs: Tensor) -> Tensor:
     return inputs.detach().clone(memory_format=torch.contiguous_format).requires_grad_()
 
 
+def slopes_of(chosen: Tensor, sources: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+    """The gradient of the sum of `chosen` for each source; None where autograd knows of no way to it."""
+    if chosen.grad_fn is None:
+        return (None,) * len(sources)
+    return torch.autograd.grad(chosen.sum(), sources, allow_unused=True)
+
+
+def connected(slope: Tensor | None) -> Tensor:
+    """A gradient that exists, be it zero; a network that hides its input from autograd is refused.
+
+    Zeros in the place of a gradient that does not exist would look like an explanation.
+    """
+    if slope is None:
+        raise UnsupportedOperation(UNCONNECTED)
+    return slope
+
+
 def gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     """The gradient of each sample's explained output: shape of `inputs`; the weights' grads are untouched."""
     with torch.enable_grad():
         point = leaf(inputs)
         chosen = select(model(point.clone()), targets)  # a copy: a network may work in place on its input
-        if chosen.grad_fn is None:
-            return torch.zeros_like(inputs)
-        (slope,) = torch.autograd.grad(chosen.sum(), point, allow_unused=True)
-    return torch.zeros_like(inputs) if slope is None else slope.detach()
+        (slope,) = slopes_of(chosen, [point])
+    return connected(slope).detach()
 
 
 Points = Callable[[slice, slice], Tensor]

@@ -20,8 +20,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import CheckpointError
 
 from verax.engine.decomposition import FUSED, attention_with_weights, multihead
+from verax.engine.gradients import UNCONNECTED, select
 from verax.engine.gradients import leaf as leaf_of
-from verax.engine.gradients import select
 from verax.engine.linear import COPIED, LinearCall, batch_norm_affine
 from verax.engine.normalisation import Length
 from verax.engine.operations import CATEGORIES, FACTORIES, SHAPED, UNARY, Operation
@@ -303,6 +303,8 @@ def forward(engine: Engine, model: nn.Module, inputs: Tensor) -> tuple[Tensor, T
         engine.begin(entry)
         with engine:
             out = model(entry)
+    if isinstance(out, Tensor) and not on_path(out):
+        raise UnsupportedOperation(UNCONNECTED)
     if not on_path(out) or (engine.strict and _SEEN not in out.grad_fn.metadata):
         raise UnsupportedOperation(
             "The output does not depend on the input through operations that are known."

@@ -19,7 +19,7 @@ from verax.methods.base import METHODS, Function, Method, describe
 from verax.methods.inputs import check_ids, check_model, check_seed, check_settings, prepared
 from verax.methods.limits import whole_from
 from verax.methods.rasters import explain_raster, is_raster
-from verax.networks.inference import device_of, undisturbed
+from verax.networks.inference import device_of, settings_kept, undisturbed
 from verax.seeding import Streams, key
 
 
@@ -50,13 +50,14 @@ def _numpy_seeded(seed: int) -> Iterator[None]:
 
 @contextmanager
 def _protected(model: nn.Module, seed: int) -> Iterator[None]:
-    """Eval mode, gradients of weights and global random numbers: all put back afterwards."""
+    """Eval mode, gradients of weights, settings and random numbers of the process: put back afterwards."""
     where = device_of(model)
     cudnn = torch.backends.cudnn
     # full float32 and fixed algorithms, so that a GPU gives the CPU's maps and the same ones every time
     exact = cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False)
     with (
         undisturbed(model),  # first: from here on other threads wait
+        settings_kept(),
         torch.random.fork_rng(devices=[where] if where.type == "cuda" else []),
         _numpy_seeded(seed),
         exact,

@@ -44,6 +44,9 @@ MOVES = 2
 """Moved inputs in max-sensitivity, each of which explains every sample again. Two are enough: a move has
 thousands of components, so that one is much like another."""
 
+STEPS, REMOVALS = 32, 64
+"""Steps of deletion, insertion and flipping, and patches that infidelity removes."""
+
 PATCH = 8
 """Side of what pixel flipping and infidelity remove; Samek et al. flip regions of 9 x 9."""
 
@@ -177,16 +180,17 @@ def faithfulness_scores(
     known = maps if maps.shape == x.shape else None  # the method's own map, not one with its channels summed
     maps = maps.expand_as(x) / (x.shape[1] // maps.shape[1])
     scores = {
-        "deletion": faithfulness.deletion(model, x, targets, maps, baseline=low),
-        "insertion": faithfulness.insertion(model, x, targets, maps, baseline=low),
+        "deletion": faithfulness.deletion(model, x, targets, maps, STEPS, baseline=low),
+        "insertion": faithfulness.insertion(model, x, targets, maps, STEPS, baseline=low),
         "pixel-flipping": faithfulness.perturbation_area(
-            faithfulness.pixel_flipping(model, x, targets, maps, baseline=low, region=PATCH)
+            faithfulness.pixel_flipping(model, x, targets, maps, STEPS, baseline=low, region=PATCH)
         ),
         "infidelity": faithfulness.infidelity(
             model,
             x,
             targets,
             maps,
+            REMOVALS,
             perturbation="square",
             square=PATCH,
             baseline=low,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -28,6 +30,34 @@ def undisturbed(model: nn.Module) -> Iterator[nn.Module]:
         finally:
             for module, training in modes:
                 module.training = training
+
+
+_CPU = torch.device("cpu")
+_SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.is_grad_enabled, torch.set_grad_enabled),
+    (torch.get_num_threads, torch.set_num_threads),
+    (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    (torch.get_default_device, lambda device: torch.set_default_device(None if device == _CPU else device)),
+    (np.geterr, lambda errors: np.seterr(**errors)),
+)
+"""How to ask for what belongs to the whole process, and how to set it."""
+
+
+@contextmanager
+def settings_kept() -> Iterator[None]:
+    """Put back what belongs to the whole process: somebody's method may set torch's default type, and more.
+
+    Only what was changed is touched. Random numbers are kept by those who hand them out.
+    """
+    before = [ask() for ask, _ in _SETTINGS]
+    try:
+        yield
+    finally:
+        for (ask, put), value in zip(_SETTINGS, before, strict=True):
+            if ask() != value:
+                put(value)
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -2,8 +2,9 @@
 
 A stored network is a pair of files: ``NAME.safetensors`` with its weights (in half precision; in single for
 regression, where weights shrink with the number of cells) and ``NAME.json``, its record: SHA-256 of the
-weights, the command that made it, seed, versions and certificate. The certificate in the record is
-information, not proof: `verax certify` computes it anew.
+weights, the command that made it, seed, versions and certificate, sealed by a SHA-256 of its own. The
+certificate in the record is information, not proof: `verax certify` computes it anew. What a user trained and
+what does not fit its checksums counts as not stored, so that it is trained again.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from verax.errors import InvalidParameter, MissingFile, WeightsError
+from verax.errors import InvalidParameter, MissingFile, OutputError, WeightsError
 from verax.files import store_folder, write_atomically
 from verax.networks import VECTORS, names
 from verax.networks.names import Name
+from verax.networks.recipes import OWN
 from verax.networks.regression import Fitted, check_network
 from verax.networks.starts import initialise
 from verax.networks.trained import Trained
@@ -67,7 +69,7 @@ def weights_hash(model: nn.Module) -> str:
 
 def command(trained: Trained | Fitted) -> str:
     """The command that trains such a network again, as far as the command line can say it."""
-    words = _how(trained.task, str(trained.name), trained.seed)
+    words = _how(trained.task, str(trained.name), trained.seed, repr(trained.settings))
     if isinstance(trained, Fitted) or not words.startswith("verax train"):
         return words
     certified = bool(trained.tries) and trained.tries[-1].ended == "certified"
@@ -75,9 +77,12 @@ def command(trained: Trained | Fitted) -> str:
     return words + _options(trained.task)
 
 
-def _how(task: Learnable, name: str, seed: int) -> str:
-    """How to train a network: by a command, or in Python where the command line cannot name the task."""
+def _how(task: Learnable, name: str, seed: int, settings: str = "...") -> str:
+    """How to train a network: by a command, or in Python where no command can name task or recipe."""
     words = getattr(task, "words", ())  # of tasks whose name does not say where their data are
+    found = names.parse(name)
+    if found.recipe == OWN:
+        return f"verax.train(task, {found.architecture!r}, seed={seed}, recipe={settings}).save()"
     if words is None or not is_builtin(task.name):
         return f"verax.train(task, {name!r}, seed={seed}).save()"
     return f"verax train {shlex.join(words or (task.name,))} --network {name} --seed {seed}"
@@ -124,6 +129,15 @@ class Packed(NamedTuple):
     record: bytes
 
 
+_SEAL = "seal"
+
+
+def _seal(content: dict[str, Any]) -> str:
+    """SHA-256 of a record as it reads when it comes back from JSON."""
+    text = json.dumps(json.loads(json.dumps(content)), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def pack(trained: Trained | Fitted) -> Packed:
     """A trained network with its record as bytes."""
     task: Learnable = trained.task
@@ -144,13 +158,16 @@ def pack(trained: Trained | Fitted) -> Packed:
         "sha256": hashlib.sha256(data).hexdigest(),
         "certificate": trained.certificate.summary() if trained.certificate else None,
     }
-    text = json.dumps(record, indent=2) + "\n"
+    text = json.dumps({**record, _SEAL: _seal(record)}, indent=2) + "\n"
     return Packed(stem(task, trained.name, trained.seed), data, text.encode())
 
 
 def write(packed: Packed, folder: Path) -> Path:
     """Write a packed network to a folder; gives the path of the weights."""
     path = folder / f"{packed.stem}.safetensors"
+    for place in (path, path.with_suffix(".json")):
+        if place.is_dir():
+            raise OutputError(f"There is a folder in the place of the file {str(place)!r}; remove it.")
     # without its record a network is not found: killed between the two, training starts again
     path.with_suffix(".json").unlink(missing_ok=True)
     write_atomically(path, packed.weights)
@@ -170,10 +187,13 @@ def record(path: Path) -> dict[str, Any]:
         found = json.loads(beside.read_text())
     except OSError as error:
         raise WeightsError(f"The record {beside.name!r} of the weights cannot be read.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WeightsError(f"The record {beside.name!r} of the weights is damaged.") from error
     if not isinstance(found, dict) or not isinstance(found.get("sha256"), str):
         raise WeightsError(f"The record {beside.name!r} of the weights is damaged.")
+    seal = found.pop(_SEAL, None)  # older records have none
+    if seal is not None and seal != _seal(found):
+        raise WeightsError(f"The record {beside.name!r} of the weights is damaged: it was changed.")
     return found
 
 
@@ -240,12 +260,82 @@ def check_fit(task: Learnable, path: Path) -> None:
         )
 
 
+class Damage(NamedTuple):
+    """A network in a user's store that cannot be used.
+
+    Attributes:
+        path: of its weights.
+        reason: in words.
+    """
+
+    path: Path
+    reason: str
+
+    @property
+    def files(self) -> tuple[Path, Path]:
+        """Its weights and its record."""
+        return self.path, self.path.with_suffix(".json")
+
+    def __str__(self) -> str:
+        return f"The network {self.path.stem!r} in the store is damaged ({self.reason}), so it is set aside."
+
+
+_LOOKED_AT: dict[Path, tuple[tuple[object, ...], str | None]] = {}
+"""Stored networks whose checksums were compared, what they were then, and what was wrong."""
+
+
+def _state(path: Path) -> tuple[object, ...]:
+    """Changes whenever a file does."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def damage(path: Path) -> str | None:
+    """What is wrong with a stored network; nothing where there is none, as after a kill between two files."""
+    beside = path.with_suffix(".json")
+    for place in (path, beside):
+        if place.is_dir():
+            return f"a folder is in the place of {place.name}"
+    if not (path.is_file() and beside.is_file()):
+        return None
+    state = (*_state(path), *_state(beside))
+    if _LOOKED_AT.get(path, ((), None))[0] != state:
+        try:
+            expected, reason = record(path)["sha256"], None
+            with path.open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != expected:
+                    reason = "the SHA-256 of its weights is not the recorded one"
+        except WeightsError:
+            reason = "its record cannot be read or was changed"
+        except OSError:  # whoever loads it says why
+            return None
+        if (*_state(path), *_state(beside)) != state:  # somebody is writing it
+            return None
+        _LOOKED_AT[path] = state, reason
+    return _LOOKED_AT[path][1]
+
+
+def _stored(task: Learnable, network: str, seed: int, store: Path | None) -> Path:
+    """Where a user's network is, or would be."""
+    folder = (store or store_folder()) / "networks"
+    return folder / f"{stem(task, names.parse(network), seed)}.safetensors"
+
+
+def damaged(task: Learnable, network: str, seed: int, store: Path | None = None) -> Damage | None:
+    """A user's network that cannot be used."""
+    path = _stored(task, network, seed, store)
+    reason = damage(path)
+    return None if reason is None else Damage(path, reason)
+
+
 def find(task: Learnable, network: str, seed: int, store: Path | None = None) -> Path | None:
-    """Where the weights of a network are: trained by the user, or shipped."""
-    name = stem(task, names.parse(network), seed)
-    for folder in ((store or store_folder()) / "networks", SHIPPED):
-        path = folder / f"{name}.safetensors"
-        if path.is_file() and path.with_suffix(".json").is_file():
+    """Where the weights of a network are: trained by the user and not damaged, or shipped."""
+    own = _stored(task, network, seed, store)
+    for path in (own, SHIPPED / own.name):
+        if path.is_file() and path.with_suffix(".json").is_file() and not (path is own and damage(path)):
             return path
     return None
 
@@ -264,6 +354,11 @@ def require(task: Learnable, name: str, seed: int, store: Path | None = None) ->
             kind = f"{kind} (shipped networks know 'sound' and 'black' only)"
         how = _how(task, name, seed)
         how += _options(task) if how.startswith("verax train") else ""
+        broken = damaged(task, name, seed, store)
+        if broken is not None:
+            raise WeightsError(
+                f"The stored file {broken.path.name!r} is damaged ({broken.reason}); train: {how}"
+            )
         raise MissingFile(
             f"No network {name!r} with seed {seed} is stored for {task.name}{kind}; train one: {how}"
         )

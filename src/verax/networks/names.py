@@ -1,7 +1,8 @@
 """Names of networks: an architecture, and the recipe by which it was trained.
 
 ``cnn4`` is the architecture trained by the recipe `fast`; ``cnn4@published`` and ``cnn4@robust-0.1`` name
-another one. ``cnn`` is the paper's choice: cnn3 for tasks of the family `simple`, cnn4 for all others.
+another one; ``cnn4@own`` was trained by a `Recipe` (or `Schedule`) that somebody handed over. ``cnn`` is the
+paper's choice: cnn3 for tasks of the family `simple`, cnn4 for all others.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Name:
     recipe: str = FAST
 
     def __str__(self) -> str:
-        return self.architecture if self.recipe in (FAST, OWN) else f"{self.architecture}@{self.recipe}"
+        return self.architecture if self.recipe == FAST else f"{self.architecture}@{self.recipe}"
 
     def on(self, task: Task) -> Name:
         """The same with the architecture that ``cnn`` stands for on a task."""
@@ -39,7 +40,7 @@ def parse(text: str) -> Name:
     if architecture != CNN and architecture not in NETWORKS:
         known = [CNN, *NETWORKS]
         raise UnknownName(f"There is no network named {str(text)!r}{suggestion(architecture, known)}")
-    if at:
+    if at and recipe != OWN:
         find_recipe(recipe)
     canonical = architecture if architecture == CNN else NETWORKS.canonical(architecture)
     return Name(canonical, recipe if at else FAST)

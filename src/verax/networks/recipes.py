@@ -124,7 +124,7 @@ def find_recipe(name: str | Recipe) -> Recipe:
 
 def added(name: str) -> bool:
     """Whether this process added a recipe itself, so that other processes do not know its name."""
-    return name not in _OURS and not name.startswith("robust-")
+    return name not in (*_OURS, OWN) and not name.startswith("robust-")
 
 
 def _strength(text: str) -> float:

@@ -43,6 +43,8 @@ class Chart:
         sample: the id of the case.
         plots: the maps.
         extent: west, east, south and north edge in degrees; None where the grid is merely numbered.
+        edges: where the columns end, from west to east, and the rows, from north to south, in degrees; None
+            where all are equally wide, or the grid is merely numbered.
     """
 
     task: str
@@ -51,6 +53,7 @@ class Chart:
     sample: int
     plots: tuple[Plot, ...]
     extent: tuple[float, float, float, float] | None
+    edges: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
 
 def raster(values: NDArray[Any], cells: NDArray[Any], shape: tuple[int, int]) -> NDArray[np.uint8]:
@@ -63,10 +66,19 @@ def raster(values: NDArray[Any], cells: NDArray[Any], shape: tuple[int, int]) ->
     return picture
 
 
-def _edges(places: NDArray[Any]) -> tuple[float, float]:
-    """Where the first and the last cell of an axis end."""
-    half = abs(float(places[1] - places[0])) / 2 if len(places) > 1 else 0.5
-    return float(places.min()) - half, float(places.max()) + half
+def edges_of(places: NDArray[Any]) -> NDArray[np.float64]:
+    """Where the cells of an axis end, rising: half-way to the next, and as far beyond the outer ones."""
+    rising = np.sort(places.astype(np.float64))
+    if len(rising) == 1:
+        return np.array([rising[0] - 0.5, rising[0] + 0.5])
+    between = (rising[1:] + rising[:-1]) / 2
+    return np.concatenate([[2 * rising[0] - between[0]], between, [2 * rising[-1] - between[-1]]])
+
+
+def _even(edges: NDArray[np.float64]) -> bool:
+    """Whether all cells of an axis are equally wide, but for the rounding of coordinates in files."""
+    widths = np.diff(edges)
+    return bool(np.ptp(widths) <= 1e-3 * widths.max())
 
 
 def charts(run: Run) -> list[Chart]:
@@ -96,10 +108,12 @@ def _of(
     network, seed = str(subject["network"]), int(subject["seed"])
     held = {name: cases[f"{task}|{name}"].numpy() for name in ("cells", "latitudes", "longitudes")}
     shape = (len(held["latitudes"]), len(held["longitudes"]))
-    extent, across = None, held["longitudes"]
+    extent, edges, across = None, None, held["longitudes"]
     if bool(cases[f"{task}|geographic"]):
         across = np.unwrap(across, period=360)  # an axis may cross the seam of 0 and 360
-        extent = (*_edges(across), *_edges(held["latitudes"]))
+        east, north = edges_of(across), edges_of(held["latitudes"])
+        extent = (float(east[0]), float(east[-1]), float(north[0]), float(north[-1]))
+        edges = None if _even(east) and _even(north) else (east, north[::-1])
     along = -1 if held["latitudes"][0] < held["latitudes"][-1] else 1
 
     def drawn(values: NDArray[Any]) -> NDArray[np.uint8]:
@@ -123,7 +137,7 @@ def _of(
                 score = scores.get(method)
                 word = "" if score is None else f"r = {score:.2f}"
                 plots.append(Plot(method, word, drawn(stored[place].float().numpy())))
-        found.append(Chart(task, network, seed, int(sample), tuple(plots), extent))
+        found.append(Chart(task, network, seed, int(sample), tuple(plots), extent, edges))
     return found
 
 
@@ -143,7 +157,10 @@ def figure(chart: Chart) -> Figure:
                 panel.set_axis_off()
                 continue
             plot = chart.plots[number]
-            panel.imshow(plot.picture, extent=chart.extent, interpolation="nearest", aspect="auto")
+            if chart.edges is None:
+                panel.imshow(plot.picture, extent=chart.extent, interpolation="nearest", aspect="auto")
+            else:  # in SVG cells would be shapes, one by one
+                panel.pcolormesh(*chart.edges, plot.picture, rasterized=True)
             title = f"{short(plot.name, 24)}  {plot.score}" if plot.score else plot.name
             panel.set_title(title, fontsize=8.5, pad=3)
             for side in panel.spines.values():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from verax.metrics.scoring import MOVES, REMOVALS, STEPS
 from verax.studies.entries import DAMAGE, read_head
 from verax.studies.plan import Plan
 from verax.studies.store import Store
@@ -64,9 +65,15 @@ def passes(cell: Cell) -> float:
     return max(1.0, total or 2.0)
 
 
-def guess(cell: Cell) -> float:
+def asking(cell: Cell) -> float:
+    """Passes for one sample under the faithfulness protocol: three curves, infidelity, maps made again."""
+    return 0.0 if cell.method is None else 3 * (STEPS + 1) + REMOVALS + 1 + MOVES * passes(cell)
+
+
+def guess(cell: Cell, protocols: Collection[str] = ()) -> float:
     """Seconds for each sample, where nothing was measured."""
-    return (passes(cell) + 1) * SECONDS_A_PASS
+    asked = asking(cell) if "faithfulness" in protocols else 0.0
+    return (passes(cell) + asked + 1) * SECONDS_A_PASS
 
 
 def _samples(cell: Cell, count: int) -> int:
@@ -102,7 +109,7 @@ def costs(plan: Plan, store: Store) -> Iterator[Cost]:
                 left += _samples(cell, unit.count)
                 failed += store.failed(unit.key)
         rate = rates.get((cell.subject.architecture, cell.label))
-        seconds = left * (guess(cell) if rate is None else rate)
+        seconds = left * (guess(cell, plan.study.protocols) if rate is None else rate)
         yield Cost(cell, len(cell), done, failed, seconds, rate is not None or not left)
 
 

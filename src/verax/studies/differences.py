@@ -21,7 +21,6 @@ from scipy import stats
 
 from verax import registry
 from verax.errors import InvalidInput, InvalidParameter, UnknownName
-from verax.metrics import METRICS
 from verax.studies import versions
 from verax.studies.comparisons import holm
 from verax.studies.leaderboards import HEADLINES, UNRANKED, method_order
@@ -50,6 +49,7 @@ class Differences:
         runs: what was compared: label, folder, study, code, networks, samples.
         protocol: whose scores they are.
         metric: which score.
+        higher_is_better: its direction.
         notes: what is only in one of the runs, and what else differs.
     """
 
@@ -58,12 +58,8 @@ class Differences:
     runs: tuple[dict[str, Any], ...]
     protocol: str
     metric: str
+    higher_is_better: bool
     notes: tuple[str, ...] = field(default=())
-
-    @property
-    def higher_is_better(self) -> bool:
-        """The direction of the metric."""
-        return METRICS.get(self.metric).higher_is_better
 
     def sentence(self) -> str:
         """The finding in one sentence."""
@@ -139,6 +135,7 @@ def compare(
         _refuse(first, other, names[0], name)
     protocol = protocol or _protocol(found)
     metric = metric or HEADLINES.get(protocol, "")
+    higher = versions.metric(found, names, metric).higher_is_better
     notes: list[str] = []
     tables, parts = [], []
     base = versions.of_tasks(first.rows(protocol, metric), tasks)
@@ -146,7 +143,7 @@ def compare(
         rows = versions.of_tasks(other.rows(protocol, metric), tasks)
         pairs = _matched(base, rows, (names[0], name), notes)
         notes += _remarks(first, other, names[0], name)
-        whole, by_task = _rows(pairs.assign(metric=metric), METRICS.get(metric).higher_is_better, seed)
+        whole, by_task = _rows(pairs.assign(metric=metric), higher, seed)
         tables.append(whole.assign(run=name))
         parts.append(by_task.assign(run=name))
     table = pd.concat(tables, ignore_index=True)
@@ -161,6 +158,7 @@ def compare(
         tuple(_facts(run, name) for run, name in zip(found, names, strict=True)),
         protocol,
         metric,
+        higher,
         tuple(dict.fromkeys(notes)),
     )
 

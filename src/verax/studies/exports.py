@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as compute
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
@@ -42,6 +45,8 @@ def _place(path: str | Path) -> Path:
 def to_csv(run: Run, path: str | Path) -> Path:
     """Write all scores of a run, one row for each sample, method and metric, as CSV; row group by row group.
 
+    Names that a spreadsheet would take for a formula get an apostrophe in front (`defused`).
+
     Args:
         run: the run.
         path: of the file.
@@ -52,10 +57,41 @@ def to_csv(run: Run, path: str | Path) -> Path:
             plain = pa.schema([(f.name, _plain(f.type)) for f in file.schema_arrow])
             with csv.CSVWriter(made, plain) as writer:
                 for batch in file.iter_batches():
-                    writer.write_table(pa.Table.from_batches([batch]).cast(plain))
+                    writer.write_table(_defused(pa.Table.from_batches([batch]).cast(plain)))
     except pa.ArrowException as error:
         raise MissingFile(f"The scores of {str(run.folder)!r} cannot be read.") from error
     return target
+
+
+FORMULA = r"^[=+\-@\t\r]"
+"""How a text begins that spreadsheets compute instead of showing it."""
+
+
+def defused(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table for spreadsheets: an apostrophe stands before texts that begin with = + - @, tab or return.
+
+    Labels come from other people's files, and spreadsheets run what looks like a formula. Numbers are numbers
+    and stay as they are.
+    """
+    texts = [name for name in frame if not pd.api.types.is_any_real_numeric_dtype(frame[name].dtype)]
+    made = {name: frame[name].map(_defuse).astype(object) for name in texts}
+    return frame.assign(**made)
+
+
+def _defuse(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and re.match(FORMULA, value) else value
+
+
+def _defused(table: pa.Table) -> pa.Table:
+    """The same for a table of Arrow."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+            texts = table.column(place)
+            mark, nothing = pa.scalar("'", field.type), pa.scalar("", field.type)
+            quoted = compute.binary_join_element_wise(mark, texts, nothing)
+            found = compute.if_else(compute.match_substring_regex(texts, FORMULA), quoted, texts)
+            table = table.set_column(place, field, found)
+    return table
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
@@ -95,23 +131,39 @@ def boards(run: Run) -> Iterator[tuple[str, str, pd.DataFrame]]:
 
 def _word(text: str) -> str:
     """A name as MLflow takes it on every system."""
-    return re.sub(r"[^A-Za-z0-9_./ -]+", "-", text).strip()
+    parts = re.sub(r"[^A-Za-z0-9_./ -]+", "-", text).strip().split("/")
+    return "/".join("-" if part in ("", ".", "..") else part for part in parts)
+
+
+_ENDINGS = {"/mean": "value", "/low": "low", "/high": "high", "/skill": "skill"}
+"""What is added to a name -> a column of a leaderboard."""
+
+
+def metric_stems(names: Collection[tuple[str, str, str]]) -> dict[tuple[str, str, str], str]:
+    """What each protocol, metric and method is called in MLflow; no two have a name in common.
+
+    Where names would meet, those that could not be kept as they are get a few digits of their hash.
+    """
+    # in a folder each is a file, so that none may be the folder of another
+    stems = {name: _word("/".join((*name[:2], name[2].replace("/", "-")))) for name in names}
+    made = Counter(stem + ending for stem in stems.values() for ending in _ENDINGS)
+    for name, stem in stems.items():
+        kept = stem == "/".join(name)
+        if not kept and any(made[stem + ending] > 1 for ending in _ENDINGS):
+            digits = hashlib.sha256("\0".join(name).encode()).hexdigest()[:8]
+            stems[name] = f"{stem}-{digits}"
+    return stems
 
 
 def _numbers(run: Run) -> dict[str, float]:
     found: dict[str, float] = {}
-    for protocol, metric, board in boards(run):
-        for row in board.itertuples(index=False):
-            # in a folder each is a file, so that none may be the folder of another
-            stem = _word(f"{protocol}/{metric}/{str(row.method).replace('/', '-')}")
-            for name, value in (
-                ("/mean", row.value),
-                ("/low", row.low),
-                ("/high", row.high),
-                ("/skill", row.skill),
-            ):
-                if math.isfinite(value):
-                    found[stem + name] = float(value)
+    ranked = list(boards(run))
+    stems = metric_stems([(p, m, str(label)) for p, m, board in ranked for label in board["method"]])
+    for protocol, metric, board in ranked:
+        for row in board.to_dict("records"):
+            for ending, column in _ENDINGS.items():
+                if math.isfinite(row[column]):
+                    found[stems[protocol, metric, str(row["method"])] + ending] = float(row[column])
     found["seconds"] = float(run.manifest["seconds"])
     found["failures"] = float(len(run.failures))
     return found

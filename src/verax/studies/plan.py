@@ -108,6 +108,8 @@ class Plan:
         notes: sentences for people.
         trainings: networks that have to be trained first, where the plan looks ahead.
         lost: networks that could not be trained, and so have no cells.
+        metrics: own ones.
+        damaged: stored networks that cannot be used, and count as not stored.
     """
 
     study: Study
@@ -117,6 +119,7 @@ class Plan:
     trainings: tuple[Training, ...] = ()
     lost: tuple[tuple[Training, Failure], ...] = ()
     metrics: tuple[Metric, ...] = ()
+    damaged: tuple[library.Damage, ...] = ()
 
     @property
     def units(self) -> Units:
@@ -332,8 +335,22 @@ def compile_plan(
                     steady and all(metric.version is not None for metric in metrics),
                 )
             )
-    noted = _notes(study, subjects)
-    return Plan(study, tuple(subjects), tuple(cells), noted, tuple(trainings), tuple(lost), metrics)
+    damaged = _damaged(study, subjects, store)
+    noted = (*map(str, damaged), *_notes(study, subjects))
+    return Plan(study, tuple(subjects), tuple(cells), noted, tuple(trainings), tuple(lost), metrics, damaged)
+
+
+def _damaged(study: Study, subjects: Sequence[Subject], store: Path) -> tuple[library.Damage, ...]:
+    """Networks that the study would have used if they were not damaged."""
+    tasks = {subject.task.name: subject.task for subject in subjects}.values()
+    trained = [str(names.parse(network)) for network in study.networks if network != WIRED]
+    asked = [
+        library.damaged(task, network, seed, store)
+        for task in tasks
+        for network in trained
+        for seed in ([0] if _single(network) else study.seeds)
+    ]
+    return tuple({found.path: found for found in asked if found is not None}.values())
 
 
 def _versions(metrics: Sequence[Metric]) -> dict[str, list[list[str]]]:

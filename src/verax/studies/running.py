@@ -7,6 +7,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from verax.studies.spec import MethodSpec, Study
 from verax.studies.store import Store
 from verax.studies.trainings import taught
 from verax.studies.units import code_digest
-from verax.studies.work import Brief
+from verax.studies.work import Brief, pinned
 from verax.tasks import Task
 
 _ROUNDS = 5
@@ -191,10 +192,14 @@ def run(
     trained: list[dict[str, Any]] = []
     try:
         plan = planning.compile_plan(chosen, folder, ahead=True)
+        for broken in plan.damaged:
+            for path in broken.files:
+                Store(folder).remove_to_quarantine(path)
         if plan.trainings:
             teacher = taught(plan, make_folder(folder), where, options, quiet)
             trained = teacher.trained
-            plan = planning.compile_plan(chosen, folder, failed=teacher.failed)
+            again = planning.compile_plan(chosen, folder, failed=teacher.failed)
+            plan = replace(again, notes=(*map(str, plan.damaged), *again.notes))
     except Interrupted:  # which says how many are trained
         raise
     except KeyboardInterrupt as stop:
@@ -354,10 +359,12 @@ def _probe(plan: Plan, device: torch.device) -> None:
     first = plan.subjects[0]
     given = {spec.label for spec in plan.study.methods if spec.parameters}
     bench = Bench(first, plan.study, device, plan.metrics)
-    bench.try_metrics()
-    for cell in plan.cells:
-        if cell.subject is first and cell.label in given and cell.method is not None and cell.method.builtin:
-            bench.try_out(cell)
+    with pinned(device):  # own metrics may set anything
+        bench.try_metrics()
+        for cell in plan.cells:
+            wanted = cell.subject is first and cell.label in given
+            if wanted and cell.method is not None and cell.method.builtin:
+                bench.try_out(cell)
 
 
 def _identify(

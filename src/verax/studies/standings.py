@@ -19,7 +19,6 @@ import pandas as pd
 
 from verax import registry
 from verax.errors import InvalidInput, MissingFile, UnknownName, VeraxError
-from verax.metrics import METRICS
 from verax.studies import tiers, versions
 from verax.studies.leaderboards import HEADLINES, SKILLED, UNRANKED, Standing, method_order
 from verax.studies.runs import Run
@@ -69,6 +68,7 @@ class Standings:
         left_out: label -> why a run is not part of it.
         protocol: whose scores they are.
         metric: which score.
+        higher_is_better: its direction.
         notes: what readers must know.
     """
 
@@ -77,12 +77,8 @@ class Standings:
     left_out: dict[str, str]
     protocol: str
     metric: str
+    higher_is_better: bool
     notes: tuple[str, ...] = ()
-
-    @property
-    def higher_is_better(self) -> bool:
-        """The direction of the metric."""
-        return METRICS.get(self.metric).higher_is_better
 
     def frame(self) -> pd.DataFrame:
         """All boards as one table, with network, tier and family; the task of all in a family is "all"."""
@@ -147,7 +143,7 @@ def standings(
     tables: list[pd.DataFrame] = []
     relabelled: list[str] = []
     for run in newest:
-        reason = _reason(run, kept, names, protocol)
+        reason = _reason(run, kept, names, protocol, metric)
         try:
             rows = [] if reason else [run.rows(protocol, metric).assign(run=names[id(run)])]
         except MissingFile as error:
@@ -179,8 +175,9 @@ def standings(
         for network, tier in run.tiers.items():
             level.setdefault(network, []).append(tier)
     skilled = protocol in SKILLED and not metric.startswith("total-gap")
+    higher = versions.metric(kept, [names[id(run)] for run in kept], metric).higher_is_better
     boards = [
-        _board(str(network), tiers.weakest(level[str(network)]), str(family), rows, metric, skilled, seed)
+        _board(str(network), tiers.weakest(level[str(network)]), str(family), rows, higher, skilled, seed)
         for (network, family), rows in scores.groupby(
             ["network", scores["task"].astype(str).map(families)], sort=True, observed=True
         )
@@ -197,6 +194,7 @@ def standings(
         left_out,
         protocol,
         metric,
+        higher,
         tuple(notes),
     )
 
@@ -223,7 +221,7 @@ def _protocol(runs: Sequence[Run]) -> str:
     return max(counts, key=lambda name: counts[name])  # the first of equals
 
 
-def _reason(run: Run, kept: Sequence[Run], names: dict[int, str], protocol: str) -> str:
+def _reason(run: Run, kept: Sequence[Run], names: dict[int, str], protocol: str, metric: str) -> str:
     """Why a run cannot stand beside those that are there already; empty where it can."""
     if protocol not in run.manifest["study"]["protocols"]:
         return f"It has no scores under the protocol {protocol!r}."
@@ -236,6 +234,8 @@ def _reason(run: Run, kept: Sequence[Run], names: dict[int, str], protocol: str)
             return f"Its pictures are not those of {name}, which is newer: their seed is {seeds}."
         if networks := versions.other_weights(other, run):
             return f"Its weights of {', '.join(networks)} are not those of {name}, which is newer."
+        if versions.other_metric(other, run, metric):
+            return f"Its metric {metric!r} is not that of {name}, which is newer."
     return ""
 
 
@@ -289,7 +289,7 @@ def _shared(scores: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _board(
-    network: str, tier: int, family: str, scores: pd.DataFrame, metric: str, skilled: bool, seed: int
+    network: str, tier: int, family: str, scores: pd.DataFrame, higher: bool, skilled: bool, seed: int
 ) -> Board:
     """Means of every method on every task of one family on one network, and over all of them."""
     methods = method_order(scores)
@@ -298,7 +298,6 @@ def _board(
     scored = buckets.where(np.asarray((buckets.count > 0).any(axis=1)))
     names = scored.index["task"].to_numpy()
     tasks = tuple(str(task) for task in scores["task"].unique() if task in names)
-    higher = METRICS.get(metric).higher_is_better
     parts = []
     for task in (OVERALL, *tasks):
         here = scored if task == OVERALL else scored.where(names == task)

@@ -82,14 +82,24 @@ class Store:
         """Keep an entry: its parts first, then its head; a failure that was recorded before is over."""
         for name, data in entry.parts.items():
             # after a power cut a head may be there without a part: that is noticed, as all damage is
-            write_atomically(self.place(entry.key) / name, data, last=False)
-        write_atomically(self._head(entry.key), entry.head)
+            self._keep(self.place(entry.key) / name, data, last=False)
+        self._keep(self._head(entry.key), entry.head)
         self.recover(entry.key)
 
     def fail(self, key: str, name: str, failure: Failure) -> None:
         """Record that a unit failed."""
         text = json.dumps({"key": key, "unit": name, **failure.facts()}, indent=1)
-        write_atomically(self._failure(key), text.encode())
+        self._keep(self._failure(key), text.encode())
+
+    def _keep(self, path: Path, data: bytes, *, last: bool = True) -> None:
+        """Write a file; a folder that somebody put in its place is moved out of the way."""
+        try:
+            write_atomically(path, data, last=last)
+        except OutputError:
+            if not path.is_dir():
+                raise
+            self.remove_to_quarantine(path)
+            write_atomically(path, data, last=last)
 
     def recover(self, key: str) -> None:
         """Forget that a unit failed."""
@@ -116,6 +126,8 @@ class Store:
         except FileNotFoundError:
             return None
         except OSError as error:
+            if self._head(key).is_dir():
+                raise Damaged("a folder is in its place") from error
             raise OutputError(f"Cannot read {str(self._head(key))!r}: {error.strerror}.") from error
         try:
             digests = named_parts(read_head(key, head))

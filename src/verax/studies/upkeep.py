@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from verax.errors import OutputError
+from verax.networks import library
 from verax.studies.entries import Damaged, named_parts, read_head, unpack
 from verax.studies.store import FAILED, QUARANTINE, UNITS, Store
 from verax.studies.units import code_digest, explaining_digest
@@ -42,10 +44,17 @@ class Listed:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something in a store that is not as it should be."""
+    """Something in a store that is not as it should be.
+
+    Attributes:
+        path: where.
+        reason: in words.
+        beside: what has to go with it.
+    """
 
     path: Path
     reason: str
+    beside: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,9 +107,14 @@ def listing(store: Store) -> Iterator[Listed]:
 
 
 def _all(store: Store) -> Iterator[Path]:
-    """Every file under the store's units, folder by folder; also those of older layouts."""
-    for folder, _, names in os.walk(store.folder / UNITS):
-        yield from (Path(folder) / name for name in names)
+    """Every file under the store's units, folder by folder; also those of older layouts.
+
+    Folders in the place of an entry are among them.
+    """
+    for folder, inner, names in os.walk(store.folder / UNITS):
+        strange = [name for name in inner if name.endswith(".json")]
+        inner[:] = [name for name in inner if name not in strange]
+        yield from (Path(folder) / name for name in (*names, *strange))
 
 
 def verify(store: Store) -> Iterator[Problem | None]:
@@ -121,6 +135,19 @@ def verify(store: Store) -> Iterator[Problem | None]:
                 yield None
             except Damaged as error:
                 yield Problem(path, str(error))
+    for path in networks(store):
+        weights, record = path.with_suffix(".safetensors"), path.with_suffix(".json")
+        reason = library.damage(weights)
+        if reason is None and not weights.exists():
+            reason = "a record without weights"
+        yield None if reason is None else Problem(weights, reason, (record,))
+
+
+def networks(store: Store) -> list[Path]:
+    """The records of trained networks, and folders in the place of one of their files."""
+    folder = store.folder / "networks"
+    found = [*folder.glob("*.json"), *(path for path in folder.glob("*.safetensors") if path.is_dir())]
+    return sorted({path.with_suffix(".json") for path in found if not path.name.startswith(".")})
 
 
 def sweep(store: Store, *, old: bool = False, maps: bool = False, failures: bool = False) -> Swept:
@@ -141,7 +168,10 @@ def sweep(store: Store, *, old: bool = False, maps: bool = False, failures: bool
         size = sum(_size(path) for path in removed)
         for path in removed:
             try:
-                path.unlink(missing_ok=True)
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
             except OSError as error:
                 raise OutputError(f"Cannot remove {str(path)!r}: {error.strerror}.") from error
     return Swept(len(removed), size)

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from verax.errors import InvalidInput, MissingFile, UnknownName, suggestion
+from verax.metrics import METRICS, Metric
 from verax.studies.runs import Run
 
 _STUDY = ("name", "seed", "samples", "protocols")
@@ -43,6 +44,27 @@ def labels(runs: Sequence[Run]) -> list[str]:
         if len(set(names)) == len(names):
             return names
     raise InvalidInput("The same run was given twice.")
+
+
+def other_metric(first: Run, second: Run, name: str) -> bool:
+    """Whether two runs mean different own metrics by one name."""
+    known = [run.metrics[name] for run in (first, second) if name in run.metrics]
+    return len({(m.higher_is_better, m.bounds, m.protocol, m.version) for m in known}) > 1
+
+
+def metric(runs: Sequence[Run], names: Sequence[str], name: str) -> Metric:
+    """What runs say about a metric: an own one need not be registered where they are read.
+
+    Args:
+        runs: all have scores of it.
+        names: what they are called.
+        name: of the metric.
+    """
+    for run, label in zip(runs, names, strict=True):
+        if other_metric(runs[0], run, name):
+            raise InvalidInput(f"{names[0]!r} and {label!r} have different metrics under the name {name!r}.")
+    known = [run.metrics[name] for run in runs if name in run.metrics]
+    return known[0] if known else METRICS.get(name)
 
 
 def same_task(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ Nothing here depends on where or in which order jobs are performed.
 from __future__ import annotations
 
 import pickle
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ from verax.errors import OutputError
 from verax.methods.base import METHODS, PEERS, Method
 from verax.metrics import Metric
 from verax.networks import library, names, teaching
+from verax.networks.inference import settings_kept
 from verax.networks.library import Packed
 from verax.networks.trained import Start
 from verax.networks.training import Watcher
@@ -185,15 +187,19 @@ def _pickles(thing: object, dumps: Dumps | None) -> bool:
 
 @contextmanager
 def pinned(device: torch.device) -> Iterator[None]:
-    """The number of threads that every unit has; put back afterwards."""
-    before = torch.get_num_threads()
-    if device.type == "cpu" and before != THREADS:
-        torch.set_num_threads(THREADS)
-    try:
-        yield
-    finally:
-        if torch.get_num_threads() != before:
-            torch.set_num_threads(before)
+    """The number of threads that every unit has; put back afterwards, as is all that other people's code set.
+
+    Own methods and metrics, tasks and networks run inside: units after them must not notice.
+    """
+    state, drawn = random.getstate(), np.random.get_state()  # noqa: NPY002
+    with settings_kept(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        if device.type == "cpu" and torch.get_num_threads() != THREADS:
+            torch.set_num_threads(THREADS)
+        try:
+            yield
+        finally:
+            random.setstate(state)
+            np.random.set_state(drawn)  # noqa: NPY002
 
 
 _BENCHES: dict[tuple[str, str, str], Bench] = {}

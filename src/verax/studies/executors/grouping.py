@@ -89,7 +89,10 @@ class Groups:
         cell = self._brief.cells[job.cell]
         if self._brief.training:
             return costs.TRAINING
-        return max(_UNKNOWN, costs.guess(cell) * job.length * len(cell.subject.task.groups))
+        return max(
+            _UNKNOWN,
+            costs.guess(cell, self._brief.study.protocols) * job.length * len(cell.subject.task.groups),
+        )
 
     def _kind(self, job: Job) -> tuple[str, str]:
         cell = self._brief.cells[job.cell]

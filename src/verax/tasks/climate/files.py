@@ -17,6 +17,7 @@ from verax.tasks.climate import preprocessing as steps
 from verax.tasks.climate.arrays import load
 from verax.tasks.climate.fields import MOST_CELLS, Field
 from verax.tasks.climate.grid import Grid, listing
+from verax.tasks.climate.outliers import strangest
 from verax.tasks.climate.series import Series
 
 MATRICES = ("covariance", "correlation")
@@ -186,6 +187,13 @@ def _from_matrix(
 def _from_series(raw: Series, reading: Reading) -> Field:
     """Coarsen, remove land, make anomalies and estimate the correlations."""
     steps.check_values(raw.values, raw.what)  # before means can hide them
+    if (odd := strangest(raw.values)) is not None:
+        place = raw.grid(np.ones(raw.values.shape[1:], dtype=bool)).place((odd.row, odd.column))
+        raise InvalidInput(
+            f"{raw.what} has the value {odd.value:.6g} at {place} (time {odd.time + 1} of "
+            f"{len(raw.values)}), {odd.score:.0f} robust standard deviations from the rest of its cell: mark "
+            "missing values as NaN, or limit it where it is real."
+        )
     raw = raw.coarser(reading.coarsen, reading.by, reading.share)
     values = raw.values
     finite = np.isfinite(values)
