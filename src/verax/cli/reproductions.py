@@ -52,6 +52,11 @@ app = typer.Typer(
 )
 
 
+def workers() -> int:
+    """Processes that may work at once here."""
+    return min(_MOST_WORKERS, os.cpu_count() or 1)
+
+
 def _finish(work: Callable[[], tuple[Path, Phases]], json: bool, quiet: bool) -> None:
     """Do the work, link its page with the explorers of its runs, and say how long each phase took."""
     from verax.reproductions import explorers
@@ -62,7 +67,7 @@ def _finish(work: Callable[[], tuple[Path, Phases]], json: bool, quiet: bool) ->
             warnings.simplefilter("ignore", VeraxWarning)  # failures are listed on the page
             path, phases = work()
             with phases.phase("explorers"):
-                explorers.write(path, began, quiet)
+                explorers.write(path, began, quiet, workers())
     except Interrupted as stop:
         typer.echo(f"verax: {stop}", err=True)
         raise typer.Exit(130) from stop
@@ -138,7 +143,7 @@ def smerf(
         store=store,
         quick=quick,
         quiet=quiet,
-        workers=min(_MOST_WORKERS, os.cpu_count() or 1),
+        workers=workers(),
     )
     _finish(lambda: reproduction.reproduce(options, out), json, quiet)
 

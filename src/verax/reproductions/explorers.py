@@ -11,6 +11,7 @@ from markupsafe import Markup
 from verax import progress
 from verax.files import write_atomically
 from verax.reports import claims
+from verax.reproductions.workers import Crew
 from verax.studies.runs import MANIFEST, Run
 
 RUNS = "runs"
@@ -18,13 +19,18 @@ _PAGES = ("index.html", "claims.html")
 _BEFORE = "<nav>"
 
 
-def write(page: Path, since: float, quiet: bool = False) -> list[Path]:
+def _report(_: None, folder: Path) -> Path:
+    return Run(folder).report()
+
+
+def write(page: Path, since: float, quiet: bool = False, workers: int = 1) -> list[Path]:
     """Write the reports of the runs beside a reproduction's page, which then lead to each other.
 
     Args:
         page: of the reproduction.
         since: when it began, in seconds since 1970: older runs in its folder are somebody else's.
         quiet: no progress bar.
+        workers: processes that write them; one is this process itself.
 
     Returns:
         The reports.
@@ -34,13 +40,15 @@ def write(page: Path, since: float, quiet: bool = False) -> list[Path]:
         path.parent for path in (home / RUNS).glob(f"*/{MANIFEST}") if path.stat().st_mtime >= since
     )
     pointer = json.dumps({"home": "../..", "page": page.name}) + "\n"
-    found = []
-    with progress.bar(hidden=quiet) as bar:
+    for folder in folders:
+        write_atomically(folder / claims.POINTER, pointer.encode())
+    made: dict[Path, Path] = {}
+    with Crew(min(workers, len(folders)), "verax.reports.html") as crew, progress.bar(hidden=quiet) as bar:
         row = bar.add_task("explorers of the runs", total=len(folders))
-        for folder in folders:
-            write_atomically(folder / claims.POINTER, pointer.encode())
-            found.append(Run(folder).report())
+        for folder, path in crew.over(_report, None, folders):
+            made[folder] = path
             bar.update(row, advance=1)
+    found = [made[folder] for folder in folders]
     for name in _PAGES:
         if found and (home / name).is_file():
             text = linked((home / name).read_text(), [path.relative_to(home) for path in found])
