@@ -157,7 +157,7 @@ def test_it_is_trained_stored_and_studied_like_any_task(mnist, tmp_path):
     trained = verax.train(task, "cnn3", recipe=short, groups=[1, 2, 3, 4], device="cpu", quiet=True)
     trained.save()
     study = {"name": "blocks", "methods": ["gradient"], "samples": 1, "certify": 1, "protocols": ["sound"]}
-    run = verax.run(study, tasks=[task.name], networks=["cnn3"], out=tmp_path / "run", quiet=True)
+    run = verax.run(study, tasks=[task.name], networks=["cnn3@own"], out=tmp_path / "run", quiet=True)
     assert set(run.scores["task"]) == {task.name}
     assert "oracle" in set(run.scores["method"])
     with pytest.raises(InvalidParameter, match="built from rules"):
@@ -170,9 +170,9 @@ def test_networks_of_other_digits_are_refused(mnist):
     task = verax.task("worlds/block-digits")
     short = Recipe(rate=1e-3, batch=32, epochs=1, scenes=2, cycle=True)
     verax.train(task, "cnn3", recipe=short, groups=[1, 2, 3, 4], device="cpu", quiet=True).save()
-    assert task.network("cnn3")(task.cases(1, n=1).inputs).shape == (1, 10)
+    assert task.network("cnn3@own")(task.cases(1, n=1).inputs).shape == (1, 10)
     with pytest.raises(ValueError, match="another reasoning"):
-        verax.task("worlds/block-digits", source="scikit-learn").network("cnn3")
+        verax.task("worlds/block-digits", source="scikit-learn").network("cnn3@own")
 
 
 def test_without_digits_there_is_one_sentence(monkeypatch):

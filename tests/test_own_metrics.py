@@ -221,7 +221,7 @@ def test_own_networks_without_a_version_are_not_reused():
     from verax.networks.recipes import Recipe
 
     short = Recipe(rate=1e-3, batch=16, epochs=1, scenes=4, cycle=False)
-    asked = {"networks": ["flat"], "executor": "processes", "workers": 2}  # only this process knows it
+    asked = {"networks": ["flat@own"], "executor": "processes", "workers": 2}  # only this process knows it
     task = verax.task("textbox/simple-fr")
 
     def flat(classes=2):

@@ -320,15 +320,16 @@ def test_a_stored_network_comes_back_as_it_was(task, trained, tmp_path):
 
 def test_networks_are_found_by_what_they_were_taught(trained):
     library.save(copy.copy(trained))
-    assert library.find(little_task(), "mlp", 0) is not None
-    assert library.find(little_task(baseline=1.0), "mlp", 0) is not None  # it changes the truth alone
+    assert library.find(little_task(), "mlp@own", 0) is not None
+    assert library.find(little_task(baseline=1.0), "mlp@own", 0) is not None  # it changes the truth alone
     for other in (
         little_task(seed=1),
         little_task(count=500),
         little_task(breaks=2),
         little_task(uniform=0.3),
     ):
-        assert library.find(other, "mlp", 0) is None
+        assert library.find(other, "mlp@own", 0) is None
+    assert library.find(little_task(), "mlp", 0) is None  # of the recipe fast
     with pytest.raises(MissingFile, match="train one"):
         library.require(little_task(), "mlp", 1)
     with pytest.raises(InvalidParameter, match="is for pictures"):

@@ -126,7 +126,7 @@ def test_it_is_trained_stored_and_studied_like_any_task(tmp_path):
     short = Recipe(rate=1e-3, batch=32, epochs=1, scenes=32, cycle=True)
     verax.train(task, "cnn3", recipe=short, groups=task.groups, device="cpu", quiet=True).save()
     study = {"name": "marks", "methods": ["gradient"], "samples": 1, "certify": 1, "protocols": ["sound"]}
-    run = verax.run(study, tasks=[task], networks=["cnn3"], out=tmp_path / "run", quiet=True)
+    run = verax.run(study, tasks=[task], networks=["cnn3@own"], out=tmp_path / "run", quiet=True)
     assert set(run.scores["task"]) == {task.name}
 
 

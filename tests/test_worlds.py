@@ -107,7 +107,7 @@ def test_a_world_can_be_trained_on_and_its_network_is_kept():
     trained.save()
     inputs = task.cases(n=1).inputs
     with torch.no_grad():
-        assert torch.allclose(task.network("cnn3")(inputs), trained.model(inputs), atol=1e-4)
+        assert torch.allclose(task.network("cnn3@own")(inputs), trained.model(inputs), atol=1e-4)
 
 
 def test_the_command_line_lists_and_certifies_worlds():
