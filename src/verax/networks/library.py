@@ -13,6 +13,7 @@ import json
 import platform
 import re
 import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +30,7 @@ from verax.networks import VECTORS, names
 from verax.networks.names import Name
 from verax.networks.regression import Fitted, check_network
 from verax.networks.starts import initialise
-from verax.networks.trained import Trained
+from verax.networks.trained import Start, Trained
 from verax.networks.wired import WIRED, wire
 from verax.tasks import is_builtin
 from verax.tasks.base import Learnable, Trainable, is_regression
@@ -242,12 +243,45 @@ def check_fit(task: Learnable, path: Path) -> None:
 
 def find(task: Learnable, network: str, seed: int, store: Path | None = None) -> Path | None:
     """Where the weights of a network are: trained by the user, or shipped."""
+    return _lies(task, network, seed, ((store or store_folder()) / "networks", SHIPPED))
+
+
+def _lies(task: Learnable, network: str, seed: int, folders: Iterable[Path]) -> Path | None:
     name = stem(task, names.parse(network), seed)
-    for folder in ((store or store_folder()) / "networks", SHIPPED):
+    for folder in folders:
         path = folder / f"{name}.safetensors"
         if path.is_file() and path.with_suffix(".json").is_file():
             return path
     return None
+
+
+def first(
+    task: Learnable, known: Sequence[str], seed: int, folder: Path | None = None
+) -> tuple[str, Path] | None:
+    """The first of some networks that is stored anywhere, and where its weights are.
+
+    Args:
+        task: what they were trained on.
+        known: their names, best first.
+        seed: the training seed.
+        folder: of weights; looked into before the user's store and what is shipped.
+    """
+    folders = [*([] if folder is None else [folder]), store_folder() / "networks", SHIPPED]
+    for name in known:
+        path = _lies(task, name, seed, folders)
+        if path is not None:
+            return name, path
+    return None
+
+
+def start(task: Learnable, known: Sequence[str], seed: int, folder: Path | None = None) -> Start | None:
+    """The same with its weights, for a training that starts from them."""
+    found = first(task, known, seed, folder)
+    if found is None:
+        return None
+    name, path = found
+    check_fit(task, path)
+    return Start(name, load(path, name, task.classes))
 
 
 def require(task: Learnable, name: str, seed: int, store: Path | None = None) -> Path:

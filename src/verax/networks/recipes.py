@@ -41,6 +41,9 @@ class Recipe:
         tries: at most so many.
         optimiser: "adam", or "sgd" without momentum.
         adversary: largest change of a pixel by the adversary; None trains on the pictures as they are.
+        clean: with an adversary, the share of every batch that it leaves alone.
+        ramp: with an adversary, the share of all steps in which its strength rises from nothing, in equal
+            strides.
     """
 
     rate: float
@@ -58,6 +61,8 @@ class Recipe:
     tries: int = 1
     optimiser: str = "adam"
     adversary: float | None = None
+    clean: float = 0.0
+    ramp: float = 0.0
 
 
 _PUBLISHED = Recipe(
@@ -81,13 +86,18 @@ RECIPES = {
     "published-script": replace(_PUBLISHED, rate=1e-5, epochs=100),
     "robust": replace(
         _PUBLISHED,
+        rate=1e-3,
         batch=256,
+        cycle=True,
+        clip=1.0,
         loss="cross-entropy",
         stop=None,
         dead=None,
         accept=None,
         tries=1,
         adversary=0.3,
+        clean=0.5,
+        ramp=0.5,
     ),
 }
 """Name -> recipe, before it is fitted to a task and an architecture."""
