@@ -410,6 +410,13 @@ def test_recipes_of_other_strength():
     assert find_recipe("robust-0.3") == usual
 
 
+def test_robust_recipes_fit_their_task_and_architecture():
+    small, large = (fitted("robust", "cnn4", task(name)) for name in ("complex-fr", "complex-cr1"))
+    assert (small.scenes, small.epochs, large.scenes, large.epochs) == (2000, 30, 15000, 10)
+    rates = {name: fitted("robust-0.1", name, task()).rate for name in ("cnn3", "vgg16", "vit")}
+    assert rates == {"cnn3": 1e-3, "vgg16": 1e-4, "vit": 5e-4}
+
+
 def test_an_adversary_grows_during_its_ramp():
     plan = dataclasses.replace(SMALL, adversary=0.3, ramp=0.5)
     assert strengths(plan, 8).tolist() == pytest.approx([0.075, 0.15, 0.225, 0.3, 0.3, 0.3, 0.3, 0.3])
