@@ -1,11 +1,12 @@
 """How far a network withstands an adversary, before and after training against one, on a small scale.
 
 python benchmarks/robustness.py                       cnn3 on simple-fr: 300 steps of 64 pictures
-python benchmarks/robustness.py --task complex-cr1 --scenes 320 --epochs 6 --batch 32
+python benchmarks/robustness.py --task complex-cr1 --batch 32 --steps 600 --more 450
 python benchmarks/robustness.py --stored              what the store has of both, without training
 
-All but the sizes are those of the recipe. Pictures are as far apart as the first line says: an eps of half
-of that can take a picture of one label to where one of another label could come from.
+All but the sizes are those of the recipe, on fresh scenes. The first line says how far apart pictures of
+different labels are: an eps of half of that can make one out of both. The attack has 40 iterations from each
+of two starts, with smaller strides than that of training.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from dataclasses import replace
 import torch
 
 import verax
-from verax.networks import library
 from verax.networks.attacks import pgd
 from verax.networks.inference import predictions
 from verax.networks.names import Name, parse
 from verax.networks.recipes import find_recipe
+from verax.networks.trained import Start
 
 STRENGTHS = (0.05, 0.1, 0.3)
 
@@ -68,12 +69,12 @@ def main() -> None:
     parser.add_argument("--network", default="cnn", help="architecture")
     parser.add_argument("--recipe", default="robust")
     parser.add_argument("--renderer", default="published")
-    parser.add_argument("--scenes", type=int, default=400, help="in each bucket")
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--more", type=int, default=0, help="steps of a second cycle, without a ramp")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--samples", type=int, default=8, help="attacked in each bucket")
-    parser.add_argument("--iterations", type=int, default=10)
-    parser.add_argument("--starts", type=int, default=1)
+    parser.add_argument("--iterations", type=int, default=40)
+    parser.add_argument("--starts", type=int, default=2)
     parser.add_argument("--stored", action="store_true", help="measure stored networks, train nothing")
     chosen = parser.parse_args()
     task = verax.task(f"textbox/{chosen.task}", renderer=chosen.renderer)
@@ -86,19 +87,26 @@ def main() -> None:
         print(f"{name} clean: {clean_accuracy(model, task)} {words}", flush=True)
 
     robust = str(Name(architecture, chosen.recipe))
-    origin = library.start(task, [f"{architecture}@published", architecture], 0)
-    if origin is not None:
-        show(origin.name, origin.model)
+    plain = str(Name(architecture, "published"))
+    origin = Start(plain, task.network(plain))
+    show(origin.name, origin.model)
     if chosen.stored:
         show(robust, task.network(robust))
         return
-    sizes = {"scenes": chosen.scenes, "epochs": chosen.epochs, "batch": chosen.batch}
-    plan = replace(find_recipe(chosen.recipe), **sizes)
-    begun = time.perf_counter()
     groups = task.groups  # named, though all of them: then there is no certificate, which takes minutes
-    done = verax.train(task, architecture, recipe=plan, start=origin, groups=groups, device="cpu", quiet=True)
-    print(f"{plan}\nstart: {done.start}; {time.perf_counter() - begun:.0f} s", flush=True)
-    show(robust, done.model)
+    plan = replace(find_recipe(chosen.recipe), batch=chosen.batch, epochs=1, repeat=False)
+    for steps, ramp in ((chosen.steps, plan.ramp), (chosen.more, 0.0)):
+        if not steps:
+            continue
+        scenes = -(-steps * chosen.batch // len(groups))
+        plan = replace(plan, scenes=scenes, ramp=ramp)
+        begun = time.perf_counter()
+        done = verax.train(
+            task, architecture, recipe=plan, start=origin, groups=groups, device="cpu", quiet=True
+        )
+        print(f"{plan}\nstart: {done.start}; {time.perf_counter() - begun:.0f} s", flush=True)
+        show(robust, done.model)
+        origin = Start(robust, done.model)
 
 
 if __name__ == "__main__":
