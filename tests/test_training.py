@@ -443,8 +443,8 @@ def test_an_adversary_leaves_the_clean_share_alone(clean, left):
 
 
 def test_robust_networks_withstand_and_stay_right_on_clean_pictures():
-    eps = 0.1
-    small = {"scenes": 96, "batch": 16, "epochs": 6, "adversary": eps}
+    eps = 0.3  # without the ramp, or at a tenth of the rate, this ends at chance
+    small = {"scenes": 96, "batch": 16, "epochs": 6}
     done = train(
         task(),
         "cnn3",
@@ -464,7 +464,7 @@ def test_robust_networks_withstand_and_stay_right_on_clean_pictures():
             ]
 
     assert right(task().network("cnn3"))[1] < 0.5
-    assert min(right(done.model)) > 0.95
+    assert min(right(done.model)) > 0.9
     recorded = json.loads(done.save().with_suffix(".json").read_text())["recipe"]
     assert {key: recorded[key] for key in ("adversary", "clean", "ramp")} == {
         "adversary": eps,
