@@ -9,7 +9,7 @@ from scipy import stats
 
 import verax
 from verax.errors import InvalidParameter, MissingFile, UnknownName, WeightsError
-from verax.networks import NETWORKS, library
+from verax.networks import NETWORKS, library, records
 from verax.networks.batches import fresh
 from verax.networks.certificates import Thresholds, wilson
 from verax.networks.inference import predictions
@@ -81,7 +81,7 @@ def test_training_stops_early_once_it_is_certified(monkeypatch):
 
 # -- certificates ----------------------------------------------------------------------------------------
 
-SHIPPED = [(r["task"], r["network"]) for r in map(library.record, library.shipped())]
+SHIPPED = [(r["task"], r["network"]) for r in map(records.record, library.shipped())]
 
 
 def test_ten_networks_are_shipped_in_little_space():
@@ -100,7 +100,7 @@ def test_shipped_networks_pass(task, network):
     accuracy, follow = (0.99, 0.97) if task.startswith("textbox/") else verax.task(task).limits
     assert certificate.worst_accuracy >= accuracy
     assert certificate.worst_follow >= follow
-    kept = library.record(library.find(verax.task(task), network, 0))["certificate"]
+    kept = records.record(library.find(verax.task(task), network, 0))["certificate"]
     assert kept["worst_accuracy"] >= accuracy
     assert kept["worst_follow"] >= follow
 

@@ -16,6 +16,10 @@ from verax.cli.main import app
 from verax.errors import InvalidParameter
 from verax.metrics import published
 from verax.metrics.scoring import metric_names
+from verax.networks import library, training
+from verax.networks.recipes import find_recipe
+from verax.networks.starts import initialise
+from verax.networks.trained import Trained
 from verax.reports import png, svg
 from verax.reproductions.smerf import paper_methods, reproduction, study
 from verax.reproductions.smerf.evidence import Evidence, Series, View, kind, role
@@ -174,6 +178,58 @@ def test_variants_have_the_first_seed_and_large_ones_fewer_references():
     assert study.Options(references=7).references_of("vgg16") == 7
     wanted = {(network, seed) for _, network, seed in study.missing(options)}
     assert wanted == {("cnn@published", 3), ("cnn@published", 4), ("cnn@robust", 3), ("vgg16", 3)}
+
+
+@pytest.fixture
+def robust_starts(monkeypatch):
+    """Where trainings start from; nothing is trained."""
+    found = []
+
+    def trained(task, network, *, seed, start=None, **how):
+        found.append(None if start is None else (start.name, start.model[0].weight.mean().item()))
+        model = initialise("cnn3", 2, 0)
+        return Trained(model, task, "cnn3", seed, "robust", find_recipe("robust"), 1, 1.0, None)
+
+    monkeypatch.setattr(training, "train", trained)
+    monkeypatch.setattr(study, "TASKS", ["textbox/simple-fr"])
+    return found
+
+
+@pytest.fixture
+def plain_elsewhere(tmp_path):
+    """A store that is not the user's, with a plain network; the user's knows a fast one only."""
+    model = initialise("cnn3", 2, 5)
+    how = ("cnn3", 0, "published", find_recipe("published"), 1, 1.0, None)
+    library.save(Trained(model, verax.task("textbox/simple-fr"), *how), tmp_path / "networks")
+    return tmp_path, ("cnn3@published", pytest.approx(model[0].weight.half().float().mean().item()))
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_robust_networks_start_from_the_plain_ones_of_the_same_store(
+    robust_starts, plain_elsewhere, monkeypatch, beside
+):
+    store, plain = plain_elsewhere
+    options = study.Options(networks=["cnn@robust"], store=store, device="cpu", quiet=True)
+    if beside:
+        monkeypatch.setattr(study.workers, "threads", lambda jobs, *_: (job() for job in jobs))
+        study._train_side_by_side(options, study.missing(options))
+    else:
+        assert study.train_missing(options) == 1
+    assert robust_starts == [plain]
+    assert study.missing(options) == []
+
+
+def test_the_command_that_trains_starts_from_what_lies_in_its_folder(robust_starts, plain_elsewhere):
+    store, plain = plain_elsewhere
+    words = ["train", "textbox/simple-fr", "--device", "cpu", "--quiet", "--network"]
+    where = ["--out", str(store / "networks")]
+    for line in ([*words, "cnn@robust", *where], [*words, "cnn3", "--recipe", "robust", *where]):
+        CliRunner().invoke(app, line)
+    CliRunner().invoke(app, [*words, "cnn@robust"])  # the user's store has none, so the shipped one is next
+    CliRunner().invoke(app, [*words, "cnn@published", *where])
+    assert robust_starts[:2] == [plain, plain]
+    assert robust_starts[2][0] == "cnn3"
+    assert robust_starts[3] is None
 
 
 def _times(value, item):

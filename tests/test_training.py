@@ -12,10 +12,10 @@ from torch import nn
 
 import verax
 from verax.errors import InvalidParameter, MissingFile, UnknownName, WeightsError
-from verax.networks import NETWORKS, attacks, batches, library, names, training, vgg
+from verax.networks import NETWORKS, attacks, batches, library, names, records, training, vgg
 from verax.networks.losses import clipped
 from verax.networks.recipes import RECIPES, Recipe, find_recipe, fitted
-from verax.networks.steps import Stepper, schedule
+from verax.networks.steps import Stepper, schedule, strengths
 from verax.networks.training import initialise, train
 
 CPU = torch.device("cpu")
@@ -404,15 +404,79 @@ def test_robust_training_starts_from_stored_weights_and_withstands():
 
 
 def test_recipes_of_other_strength():
-    assert find_recipe("robust").adversary == 0.3
-    assert find_recipe("robust-0.1").adversary == 0.1
-    assert find_recipe("robust-0.1").batch == 256
+    usual = find_recipe("robust")
+    assert (usual.adversary, usual.clean, usual.ramp, usual.cycle) == (0.3, 0.5, 0.5, True)
+    assert find_recipe("robust-0.1") == dataclasses.replace(usual, adversary=0.1)
+    assert find_recipe("robust-0.3") == usual
+
+
+def test_robust_recipes_fit_their_task_and_architecture():
+    small, large = (fitted("robust", "cnn4", task(name)) for name in ("complex-fr", "complex-cr1"))
+    assert (small.scenes, small.epochs, large.scenes, large.epochs) == (2000, 30, 15000, 10)
+    rates = {name: fitted("robust-0.1", name, task()).rate for name in ("cnn3", "vgg16", "vit")}
+    assert rates == {"cnn3": 1e-3, "vgg16": 1e-4, "vit": 5e-4}
+
+
+def test_an_adversary_grows_during_its_ramp():
+    plan = dataclasses.replace(SMALL, adversary=0.3, ramp=0.5)
+    assert strengths(plan, 8).tolist() == pytest.approx([0.075, 0.15, 0.225, 0.3, 0.3, 0.3, 0.3, 0.3])
+    assert strengths(dataclasses.replace(plan, ramp=0.0), 3).tolist() == [0.3] * 3
+    assert strengths(dataclasses.replace(plan, ramp=1.0), 3).tolist() == pytest.approx([0.1, 0.2, 0.3])
+    assert strengths(SMALL, 3).tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize(("clean", "left"), [(0.0, 0), (0.25, 2), (0.5, 4)])
+def test_an_adversary_leaves_the_clean_share_alone(clean, left):
+    plan = dataclasses.replace(find_recipe("robust"), batch=8, clean=clean, ramp=1.0)
+    cases = task().cases(group=[1, 12], n=8)
+    cases = cases[torch.randperm(16, generator=torch.Generator().manual_seed(0))]
+    stepper, seen = Stepper(initialise("cnn3", 2, 0), plan, 2), []
+    stepper.model.register_forward_hook(
+        lambda model, given, out: seen.append(given[0].detach()) if model.training else None
+    )
+    stepper(cases.inputs, cases.targets, torch.ones_like(cases.inputs))
+    assert len(seen) == 2
+    for inputs, pictures, eps in zip(seen, cases.inputs.split(8), (0.15, 0.3), strict=True):
+        changed = (inputs - pictures).abs().flatten(1).amax(1)
+        assert (changed[:left] == 0).all()
+        assert changed[left:].tolist() == pytest.approx([eps] * (8 - left))
+
+
+def test_robust_networks_withstand_and_stay_right_on_clean_pictures():
+    eps = 0.3  # without the ramp, or at a tenth of the rate, this ends at chance
+    small = {"scenes": 96, "batch": 16, "epochs": 6}
+    done = train(
+        task(),
+        "cnn3",
+        recipe=dataclasses.replace(find_recipe("robust"), **small),
+        groups=[1, 12],
+        device="cpu",
+        quiet=True,
+    )
+    cases = task().cases(group=[1, 12], n=32, seed=5)
+    start = torch.rand(cases.inputs.shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
+
+    def right(model):
+        worse = attacks.pgd(model, cases.inputs, cases.targets, start, eps)
+        with torch.no_grad():
+            return [
+                float((model(x).argmax(1) == cases.targets).double().mean()) for x in (cases.inputs, worse)
+            ]
+
+    assert right(task().network("cnn3"))[1] < 0.5
+    assert min(right(done.model)) > 0.9
+    recorded = json.loads(done.save().with_suffix(".json").read_text())["recipe"]
+    assert {key: recorded[key] for key in ("adversary", "clean", "ramp")} == {
+        "adversary": eps,
+        "clean": 0.5,
+        "ramp": 0.5,
+    }
 
 
 def test_what_travels_with_the_package_is_fast(own_store):
     for path in library.shipped():
         assert "@" not in path.name
-        assert library.record(path)["recipe"]["name"] == "fast"
+        assert records.record(path)["recipe"]["name"] == "fast"
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -15,7 +15,7 @@ from little_climate import little_field, little_task
 from verax import tasks
 from verax.cli.main import app
 from verax.errors import Interrupted, InvalidParameter, VeraxWarning, WeightsError
-from verax.networks import NETWORKS, library, names, recipes, regression, teaching
+from verax.networks import NETWORKS, library, names, recipes, records, regression, teaching
 from verax.studies import plan as planning
 from verax.studies import spec as specs
 from verax.studies import trainings, upkeep
@@ -338,7 +338,7 @@ def test_an_own_schedule_is_stored_under_a_name_of_its_own(little, own_store):
     for name, done in (("mlp", fast), ("mlp@own", own)):
         for a, b in zip(task.network(name).parameters(), done.model.parameters(), strict=True):
             assert torch.equal(a, b)
-    record = library.record(library.find(task, "mlp@own", 0))
+    record = records.record(library.find(task, "mlp@own", 0))
     assert record["command"] == f"verax.train(task, 'mlp', seed=0, recipe={short!r}).save()"
     study = {**STUDY, "networks": ["mlp", "mlp@own"], "seeds": [0], "missing": "stop"}
     run = verax.run(study, quiet=True, executor="processes", workers=1)

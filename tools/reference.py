@@ -186,7 +186,10 @@ def networks() -> str:
         shipped = ", ".join(map(_code, sorted(row["shipped"])))
         rows.append([_code(row["name"]), row["about"], count, shipped])
     recipes = [
-        [_code(name), r.loss, r.optimiser, f"{r.rate:g}", r.batch, r.epochs, r.adversary or ""]
+        [
+            *(_code(name), r.loss, r.optimiser, f"{r.rate:g}", r.batch, r.epochs),
+            *((r.adversary, r.clean, r.ramp) if r.adversary else ("", "", "")),
+        ]
         for name, r in RECIPES.items()
     ]
     words = (
@@ -194,7 +197,7 @@ def networks() -> str:
         "of the others with one. More: [Networks and certificates](../networks.md)."
     )
     more = "`NETWORK@RECIPE` names both; without one it is `fast`. Values before they are fitted to a task."
-    heads = ["recipe", "loss", "optimiser", "rate", "batch", "epochs", "adversary"]
+    heads = ["recipe", "loss", "optimiser", "rate", "batch", "epochs", "adversary", "clean", "ramp"]
     return "\n".join(
         [
             section("# Networks", ["network", "what", "weights", "shipped for"], rows, words),

@@ -54,18 +54,18 @@ def _weights(network: str) -> int:
 
 
 def _networks() -> Rows:
-    from verax.networks import NETWORKS, library
+    from verax.networks import NETWORKS, library, records
     from verax.networks.wired import WIRED
 
     rows: Rows = []
-    records = [library.record(path) for path in library.shipped()]
+    known = [records.record(path) for path in library.shipped()]
     for name in NETWORKS:
         about = (NETWORKS.get(name).__doc__ or "").partition("\n")[0]
         if name == WIRED:
             rows.append({"name": name, "weights": "as the task needs", "shipped": [], "about": about})
             continue
         count: int | str = _weights(name) if NETWORKS.builtin(name) else "own"
-        shipped = [r["task"] for r in records if r["network"] == name]
+        shipped = [r["task"] for r in known if r["network"] == name]
         rows.append({"name": name, "weights": count, "shipped": shipped, "about": about})
     return rows
 

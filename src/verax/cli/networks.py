@@ -80,12 +80,18 @@ def train(
     from verax.networks import library, names, teaching
     from verax.tasks.base import is_regression
 
+    def full(name: str) -> str:
+        return name if recipe is None or "@" in name else f"{name}@{recipe}"
+
     if network is not None:
-        names.parse(network if recipe is None or "@" in network else f"{network}@{recipe}")
+        names.parse(full(network))
     worlds = [_world(name, renderer, background, field, variable) for name in tasks]
     trained: list[dict[str, Any]] = []
     for world in worlds:
-        options = {} if is_regression(world) else {"early_stop": early_stop}
+        options: dict[str, Any] = {}
+        if not is_regression(world):
+            known = teaching.origins(world, full(network or teaching.usual(world)))
+            options = {"early_stop": early_stop, "start": library.start(world, known, seed, out)}
         done = teaching.train(world, network, seed=seed, recipe=recipe, device=device, quiet=quiet, **options)
         path = library.save(done, out)
         if not json:

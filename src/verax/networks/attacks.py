@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,7 +20,7 @@ def pgd(
     pictures: Tensor,
     labels: Tensor,
     start: Tensor,
-    eps: float,
+    eps: float | Tensor,
     *,
     step: float | None = None,
     iterations: int = ITERATIONS,
@@ -50,11 +52,18 @@ def pgd(
 
 
 def robust_accuracy(
-    model: nn.Module, task: Trainable, eps: float, *, n: int = 50, seed: int = 0, batch_size: int = 512
+    model: nn.Module,
+    task: Trainable,
+    eps: float,
+    *,
+    groups: Sequence[int] | None = None,
+    n: int = 50,
+    seed: int = 0,
+    batch_size: int = 512,
 ) -> float:
-    """The share of `n` fresh cases of each bucket that the network still gets right under attack."""
+    """The share of `n` fresh cases of each bucket (or of some) that is still right under attack."""
     device = device_of(model)
-    cases = task.cases(n=n, seed=seed, device=device)
+    cases = task.cases(None if groups is None else list(groups), n=n, seed=seed, device=device)
     start = task.streams(cases.ids, seed, "attack").uniform("start", *cases.inputs.shape[1:]).float() * 2 - 1
     right = []
     with undisturbed(model):

@@ -14,6 +14,7 @@ import json
 import platform
 import re
 import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,9 +30,10 @@ from verax.files import store_folder, write_atomically
 from verax.networks import VECTORS, names
 from verax.networks.names import Name
 from verax.networks.recipes import OWN
+from verax.networks.records import SEAL, Damage, damage, record, seal
 from verax.networks.regression import Fitted, check_network
 from verax.networks.starts import initialise
-from verax.networks.trained import Trained
+from verax.networks.trained import Start, Trained
 from verax.networks.wired import WIRED, wire
 from verax.tasks import is_builtin
 from verax.tasks.base import Learnable, Trainable, is_regression
@@ -129,15 +131,6 @@ class Packed(NamedTuple):
     record: bytes
 
 
-_SEAL = "seal"
-
-
-def _seal(content: dict[str, Any]) -> str:
-    """SHA-256 of a record as it reads when it comes back from JSON."""
-    text = json.dumps(json.loads(json.dumps(content)), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def pack(trained: Trained | Fitted) -> Packed:
     """A trained network with its record as bytes."""
     task: Learnable = trained.task
@@ -158,7 +151,7 @@ def pack(trained: Trained | Fitted) -> Packed:
         "sha256": hashlib.sha256(data).hexdigest(),
         "certificate": trained.certificate.summary() if trained.certificate else None,
     }
-    text = json.dumps({**record, _SEAL: _seal(record)}, indent=2) + "\n"
+    text = json.dumps({**record, SEAL: seal(record)}, indent=2) + "\n"
     return Packed(stem(task, trained.name, trained.seed), data, text.encode())
 
 
@@ -178,23 +171,6 @@ def write(packed: Packed, folder: Path) -> Path:
 def save(trained: Trained | Fitted, folder: Path | None = None) -> Path:
     """Store a trained network with its record; gives the path of the weights."""
     return write(pack(trained), folder if folder is not None else store_folder() / "networks")
-
-
-def record(path: Path) -> dict[str, Any]:
-    """The record beside stored weights."""
-    beside = path.with_suffix(".json")
-    try:
-        found = json.loads(beside.read_text())
-    except OSError as error:
-        raise WeightsError(f"The record {beside.name!r} of the weights cannot be read.") from error
-    except (ValueError, RecursionError) as error:
-        raise WeightsError(f"The record {beside.name!r} of the weights is damaged.") from error
-    if not isinstance(found, dict) or not isinstance(found.get("sha256"), str):
-        raise WeightsError(f"The record {beside.name!r} of the weights is damaged.")
-    seal = found.pop(_SEAL, None)  # older records have none
-    if seal is not None and seal != _seal(found):
-        raise WeightsError(f"The record {beside.name!r} of the weights is damaged: it was changed.")
-    return found
 
 
 def read_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
@@ -260,64 +236,6 @@ def check_fit(task: Learnable, path: Path) -> None:
         )
 
 
-class Damage(NamedTuple):
-    """A network in a user's store that cannot be used.
-
-    Attributes:
-        path: of its weights.
-        reason: in words.
-    """
-
-    path: Path
-    reason: str
-
-    @property
-    def files(self) -> tuple[Path, Path]:
-        """Its weights and its record."""
-        return self.path, self.path.with_suffix(".json")
-
-    def __str__(self) -> str:
-        return f"The network {self.path.stem!r} in the store is damaged ({self.reason}), so it is set aside."
-
-
-_LOOKED_AT: dict[Path, tuple[tuple[object, ...], str | None]] = {}
-"""Stored networks whose checksums were compared, what they were then, and what was wrong."""
-
-
-def _state(path: Path) -> tuple[object, ...]:
-    """Changes whenever a file does."""
-    try:
-        found = path.stat()
-    except OSError:
-        return ()
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def damage(path: Path) -> str | None:
-    """What is wrong with a stored network; nothing where there is none, as after a kill between two files."""
-    beside = path.with_suffix(".json")
-    for place in (path, beside):
-        if place.is_dir():
-            return f"a folder is in the place of {place.name}"
-    if not (path.is_file() and beside.is_file()):
-        return None
-    state = (*_state(path), *_state(beside))
-    if _LOOKED_AT.get(path, ((), None))[0] != state:
-        try:
-            expected, reason = record(path)["sha256"], None
-            with path.open("rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() != expected:
-                    reason = "the SHA-256 of its weights is not the recorded one"
-        except WeightsError:
-            reason = "its record cannot be read or was changed"
-        except OSError:  # whoever loads it says why
-            return None
-        if (*_state(path), *_state(beside)) != state:  # somebody is writing it
-            return None
-        _LOOKED_AT[path] = state, reason
-    return _LOOKED_AT[path][1]
-
-
 def _stored(task: Learnable, network: str, seed: int, store: Path | None) -> Path:
     """Where a user's network is, or would be."""
     folder = (store or store_folder()) / "networks"
@@ -333,11 +251,46 @@ def damaged(task: Learnable, network: str, seed: int, store: Path | None = None)
 
 def find(task: Learnable, network: str, seed: int, store: Path | None = None) -> Path | None:
     """Where the weights of a network are: trained by the user and not damaged, or shipped."""
-    own = _stored(task, network, seed, store)
-    for path in (own, SHIPPED / own.name):
-        if path.is_file() and path.with_suffix(".json").is_file() and not (path is own and damage(path)):
+    return _lies(task, network, seed, ((store or store_folder()) / "networks", SHIPPED))
+
+
+def _lies(task: Learnable, network: str, seed: int, folders: Iterable[Path]) -> Path | None:
+    name = stem(task, names.parse(network), seed)
+    for folder in folders:
+        path = folder / f"{name}.safetensors"
+        there = path.is_file() and path.with_suffix(".json").is_file()
+        if there and (folder == SHIPPED or damage(path) is None):
             return path
     return None
+
+
+def first(
+    task: Learnable, known: Sequence[str], seed: int, folder: Path | None = None
+) -> tuple[str, Path] | None:
+    """The first of some networks that is stored anywhere, and where its weights are.
+
+    Args:
+        task: what they were trained on.
+        known: their names, best first.
+        seed: the training seed.
+        folder: of weights; looked into before the user's store and what is shipped.
+    """
+    folders = [*([] if folder is None else [folder]), store_folder() / "networks", SHIPPED]
+    for name in known:
+        path = _lies(task, name, seed, folders)
+        if path is not None:
+            return name, path
+    return None
+
+
+def start(task: Learnable, known: Sequence[str], seed: int, folder: Path | None = None) -> Start | None:
+    """The same with its weights, for a training that starts from them."""
+    found = first(task, known, seed, folder)
+    if found is None:
+        return None
+    name, path = found
+    check_fit(task, path)
+    return Start(name, load(path, name, task.classes))
 
 
 def require(task: Learnable, name: str, seed: int, store: Path | None = None) -> Path:

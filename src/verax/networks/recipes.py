@@ -2,11 +2,12 @@
 
 `fast` is verax's own. `published` is that of Kim, Plumb and Talwalkar (ICML 2022): Adam on a fixed set of
 pictures with the loss of their code, its stopping rule and its retries; `published-script` has the rates
-and epochs of the scripts that came with the paper instead of those in its appendix A.2. `robust` makes an
-adversary of every picture (Madry et al., ICLR 2018), with eps 0.3; `robust-0.1` has another eps. It has the
-cross-entropy, for training and for the adversary: by the loss of the paper's code nothing is learned, since
-the adversary's first step takes every output to where that loss is flat. How robust a network came out is
-measured and recorded.
+and epochs of the scripts that came with the paper instead of those in its appendix A.2. `robust` has an
+adversary (Madry et al., ICLR 2018) with eps 0.3; `robust-0.1` has another eps. The adversary changes half of
+every batch, and reaches its eps halfway through training: where it changes all pictures as much as it may
+from the first step, networks learn its pictures alone and fail on clean ones. Training and adversary have the
+cross-entropy: by the loss of the paper's code nothing is learned, since the adversary's first step takes
+every output to where that loss is flat. How robust a network came out is measured and recorded.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ class Recipe:
         tries: at most so many.
         optimiser: "adam", or "sgd" without momentum.
         adversary: largest change of a pixel by the adversary; None trains on the pictures as they are.
+        clean: with an adversary, the share of every batch that it leaves alone.
+        ramp: with an adversary, the share of all steps in which its strength rises from nothing, in equal
+            strides.
     """
 
     rate: float
@@ -58,6 +62,8 @@ class Recipe:
     tries: int = 1
     optimiser: str = "adam"
     adversary: float | None = None
+    clean: float = 0.0
+    ramp: float = 0.0
 
 
 _PUBLISHED = Recipe(
@@ -81,13 +87,18 @@ RECIPES = {
     "published-script": replace(_PUBLISHED, rate=1e-5, epochs=100),
     "robust": replace(
         _PUBLISHED,
+        rate=1e-3,
         batch=256,
+        cycle=True,
+        clip=1.0,
         loss="cross-entropy",
         stop=None,
         dead=None,
         accept=None,
         tries=1,
         adversary=0.3,
+        clean=0.5,
+        ramp=0.5,
     ),
 }
 """Name -> recipe, before it is fitted to a task and an architecture."""
@@ -107,6 +118,7 @@ _SCRIPT = {  # rate and epochs of the paper's scripts
 }
 _FAST_RATES = {"vgg16": 1e-4, "resnet18": 1e-3, "vit": 5e-4, "alexnet": 1e-3, "shapes-cnn": 2e-3}
 _DEEP = ("alexnet", "vgg16")  # trained by the paper in batches of 1024
+_OFTEN = 3
 _AGAIN = 5  # times that the paper's script is started on photographs, where most of its 20 tries die
 
 
@@ -146,6 +158,10 @@ def fitted(name: str, architecture: str, task: Trainable) -> Recipe:
         return replace(recipe, batch=256, epochs=8, scenes=7_500) if task.family == "shapes" else recipe
     if name == "published" and task.family == "shapes":
         return _SHAPES
+    if recipe.adversary is not None:
+        recipe = replace(recipe, rate=min(recipe.rate, _FAST_RATES.get(architecture, recipe.rate)))
+        if task.name in _SCENES:  # small sets are seen more often: an adversary needs steps to be met
+            recipe = replace(recipe, epochs=_OFTEN * recipe.epochs)
     recipe = replace(recipe, scenes=_SCENES.get(task.name, recipe.scenes))
     if recipe.accept is not None:
         simple, black = task.family == "simple", task.background.spec == "black"

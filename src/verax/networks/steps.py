@@ -46,6 +46,13 @@ def schedule(recipe: Recipe, steps: int) -> tuple[Tensor, Tensor]:
     return along(low, recipe.rate, low / 1e4), along(0.95, 0.85, 0.95)
 
 
+def strengths(recipe: Recipe, steps: int) -> Tensor:
+    """The eps of the adversary in every step, float64 of shape ``(steps,)``; zeros without one."""
+    count = torch.arange(1, steps + 1, dtype=torch.float64)
+    rising = max(1.0, recipe.ramp * steps)
+    return (recipe.adversary or 0.0) * (count / rising).clamp(max=1)
+
+
 def _flatten(tensor: Tensor) -> Tensor:
     """All values in one row; convolutions channels-last, as they are laid out."""
     return (tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor).reshape(-1)
@@ -95,7 +102,8 @@ class Stepper:
         rate, beta1 = schedule(recipe, steps)
         number = torch.arange(1, steps + 1, dtype=torch.float64)
         plain = recipe.optimiser == "sgd"
-        table = [beta1, rate if plain else rate / (1 - beta1**number), (1 - _BETA2**number).rsqrt()]
+        rate = rate if plain else rate / (1 - beta1**number)
+        table = [beta1, rate, (1 - _BETA2**number).rsqrt(), strengths(recipe, steps)]
         self.table = torch.stack(table, 1).float().to(self.device)
         self.history = torch.zeros(steps, 2, device=self.device)
         self.place = torch.zeros(1, dtype=torch.int64, device=self.device)
@@ -155,16 +163,17 @@ class Stepper:
         if fast and pictures.ndim == 4:  # once, rather than in every layer and iteration that wants it so
             pictures = pictures.contiguous(memory_format=torch.channels_last)
             start = None if start is None else start.contiguous(memory_format=torch.channels_last)
+        # from the device, not from Python: a recording would keep the numbers of its first step
+        beta1, rate, correction, eps = self.table.index_select(0, self.place).view(-1).unbind()
         with torch.autocast("cuda", torch.bfloat16, enabled=fast and self.rough, cache_enabled=False):
             if start is not None and self.recipe.adversary is not None:
-                pictures = self._attacked(pictures, labels, start, self.recipe.adversary)
+                pictures = self._attacked(pictures, labels, start, eps)
             outputs = self.model(pictures)
             loss = self.loss(outputs, labels)
         outer, *slopes = torch.autograd.grad(loss, [outputs, *self.parameters])
         slope = torch.cat([_flatten(part) for part in slopes])
         if self.recipe.clip is not None:
             slope = slope * (self.recipe.clip / (slope.norm() + 1e-6)).clamp(max=1)
-        beta1, rate, correction = self.table.index_select(0, self.place).view(-1).unbind()
         if self.recipe.stop is not None:
             rate = rate * self.open
             self.open.mul_(loss.detach() >= self.recipe.stop)
@@ -179,12 +188,16 @@ class Stepper:
         self.history.index_copy_(0, self.place, report[None].to(self.history.dtype))
         self.place.add_(1)
 
-    def _attacked(self, pictures: Tensor, labels: Tensor, start: Tensor, eps: float) -> Tensor:
-        """What an adversary makes of the pictures; it knows the network as it is used, without dropout."""
+    def _attacked(self, pictures: Tensor, labels: Tensor, start: Tensor, eps: Tensor) -> Tensor:
+        """The pictures, all but the first few changed by an adversary.
+
+        It knows the network as it is used, without dropout.
+        """
+        kept = round(self.recipe.clean * len(pictures))
         self.model.eval()
-        worse = pgd(self.model, pictures, labels, start, eps, loss=find_loss(self.recipe.loss))
+        worse = pgd(self.model, pictures[kept:], labels[kept:], start[kept:], eps, loss=self.loss)
         self.model.train()
-        return worse
+        return torch.cat([pictures[:kept], worse])
 
     def _record(self, given: list[Tensor]) -> tuple[torch.cuda.CUDAGraph, list[Tensor]]:
         """Record some steps; everything that the trial steps change is put back."""

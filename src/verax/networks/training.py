@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -214,7 +213,8 @@ class _Job:
         worst = _worst_bucket(model, task, self.chosen, seed, self.device)
         robust = None
         if plan.adversary is not None:
-            robust = robust_accuracy(model, task, plan.adversary, seed=seeding.key("attack", seed))
+            fresh = seeding.key("attack", seed)
+            robust = robust_accuracy(model, task, plan.adversary, groups=self.chosen, seed=fresh)
         return Trained(
             model,
             task,
@@ -244,15 +244,11 @@ class _Job:
 
     def _plain(self, watch: Watcher) -> tuple[nn.Module, str]:
         """What training against an adversary starts from: a stored network, or one trained for it."""
-        if self.start is not None:
-            return deepcopy(self.start.model), f"weights of {self.start.name}"
         known = origins(self.name.architecture, self.plan)
-        for name in known:
-            # the library stands above the trainer, so its name is resolved when it is needed
-            path = registry.load("verax.networks.library:find")(self.task, name, self.seed)
-            if path is not None:
-                model = registry.load("verax.networks.library:network")(self.task, name, self.seed)
-                return cast("nn.Module", model), f"weights of {name}"
+        # the library stands above the trainer, so its name is resolved when it is needed
+        start = self.start or registry.load("verax.networks.library:start")(self.task, known, self.seed)
+        if start is not None:
+            return deepcopy(start.model), f"weights of {start.name}"
         last = names.parse(known[-1])
         plan = fitted(last.recipe, last.architecture, self.task)
         job = _Job(self.task, last, self.seed, plan, self.groups, self.device, early_stop=True)

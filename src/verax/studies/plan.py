@@ -19,7 +19,7 @@ from verax.methods.base import METHODS, Method
 from verax.methods.controls import CONSTANT, controls_for
 from verax.metrics import Metric
 from verax.metrics.own import own_metrics
-from verax.networks import NETWORKS, VERSIONS, lasting, library, names
+from verax.networks import NETWORKS, VERSIONS, lasting, library, names, records
 from verax.networks.regression import SOLVED
 from verax.networks.wired import WIRED
 from verax.protocols import PROTOCOLS
@@ -119,7 +119,7 @@ class Plan:
     trainings: tuple[Training, ...] = ()
     lost: tuple[tuple[Training, Failure], ...] = ()
     metrics: tuple[Metric, ...] = ()
-    damaged: tuple[library.Damage, ...] = ()
+    damaged: tuple[records.Damage, ...] = ()
 
     @property
     def units(self) -> Units:
@@ -340,7 +340,7 @@ def compile_plan(
     return Plan(study, tuple(subjects), tuple(cells), noted, tuple(trainings), tuple(lost), metrics, damaged)
 
 
-def _damaged(study: Study, subjects: Sequence[Subject], store: Path) -> tuple[library.Damage, ...]:
+def _damaged(study: Study, subjects: Sequence[Subject], store: Path) -> tuple[records.Damage, ...]:
     """Networks that the study would have used if they were not damaged."""
     tasks = {subject.task.name: subject.task for subject in subjects}.values()
     trained = [str(names.parse(network)) for network in study.networks if network != WIRED]

@@ -114,12 +114,11 @@ class Teacher:
         task, seed = training.task, training.seed
         options: dict[str, Any] = {"settings": teaching.prepare(task, training.network)}
         subject = Subject(task, training.network, seed, None, "")
-        for name in teaching.origins(task, training.network):
-            path = library.find(task, name, seed, self.store.folder) or library.find(task, name, seed)
-            if path is not None:
-                subject = replace(subject, weights=path, sha256=library.sha256(task, name, path))
-                options["start"] = name
-                break
+        found = library.first(task, teaching.origins(task, training.network), seed, self.networks)
+        if found is not None:
+            name, path = found
+            subject = replace(subject, weights=path, sha256=library.sha256(task, name, path))
+            options["start"] = name
         return Cell(training.key, subject, 1, 1, label=LABEL, parameters=options)
 
     def _settle(self, training: Training, outcome: Outcome) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from verax.errors import OutputError
-from verax.networks import library
+from verax.networks import records
 from verax.studies.entries import Damaged, named_parts, read_head, unpack
 from verax.studies.store import FAILED, QUARANTINE, UNITS, Store
 from verax.studies.units import code_digest, explaining_digest
@@ -137,7 +137,7 @@ def verify(store: Store) -> Iterator[Problem | None]:
                 yield Problem(path, str(error))
     for path in networks(store):
         weights, record = path.with_suffix(".safetensors"), path.with_suffix(".json")
-        reason = library.damage(weights)
+        reason = records.damage(weights)
         if reason is None and not weights.exists():
             reason = "a record without weights"
         yield None if reason is None else Problem(weights, reason, (record,))

@@ -15,7 +15,7 @@ from torch import Tensor
 from verax import devices, methods, progress
 from verax.errors import InvalidInput, InvalidParameter
 from verax.files import store_folder
-from verax.networks import NETWORKS, library, names, training
+from verax.networks import NETWORKS, library, names, records, teaching, training
 from verax.networks.certificates import wilson
 from verax.networks.inference import predictions
 from verax.protocols import published
@@ -144,10 +144,15 @@ def train_missing(options: Options) -> int:
         for wave in (False, True):
             _train_side_by_side(options, [e for e in todo if (role(e[1]) == "robust") is wave])
     where = store_folder(options.store) / "networks"
-    for task, network, seed in missing(options):
-        done = training.train(task, network, seed=seed, device=options.device, quiet=options.quiet)
-        library.save(done, where)
+    for entry in missing(options):
+        _train(*entry, where, device=options.device, quiet=options.quiet)
     return len(todo)
+
+
+def _train(task: TextBox, network: str, seed: int, where: Path, **how: Any) -> None:
+    """Train one network, from another one of the same folder where it starts from one, and keep it."""
+    start = library.start(task, teaching.origins(task, network), seed, where)
+    library.save(training.train(task, network, seed=seed, start=start, **how), where)
 
 
 def _train_side_by_side(options: Options, todo: Sequence[tuple[TextBox, str, int]]) -> None:
@@ -166,10 +171,7 @@ def _train_side_by_side(options: Options, todo: Sequence[tuple[TextBox, str, int
     ]
 
     def job(task: TextBox, network: str, seed: int) -> Callable[[], object]:
-        return lambda: library.save(
-            training.train(task, network, seed=seed, device=device, quiet=True, watch=lambda state: None),
-            where,
-        )
+        return lambda: _train(task, network, seed, where, device=device, watch=lambda state: None)
 
     jobs = [job(*entry) for entry in todo if not _draws(*entry[:2])]
     with progress.bar(hidden=options.quiet) as bar:
@@ -233,7 +235,7 @@ def view(options: Options, network: str, background: str, name: str, done: Run) 
 
 def _facts(task: TextBox, path: Path) -> dict[str, Any]:
     """What tables say about a task and its stored network."""
-    record = library.record(path)
+    record = records.record(path)
     recipe = record.get("recipe") or {}
     seen = recipe.get("scenes", 0) * len(task.groups) * record.get("epochs", 0)
     return {
