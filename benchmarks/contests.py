@@ -127,8 +127,8 @@ def _many(w: Workload) -> int:
 
 
 def _window(w: Workload) -> dict[str, Any]:
-    if w.x.ndim == 2:
-        return {"sliding_window_shapes": (w.size,), "strides": (w.size // 2,)}
+    if w.x.ndim == 2:  # the features of a vector have no neighbours
+        return {"sliding_window_shapes": (1,)}
     return {
         "sliding_window_shapes": (w.x.shape[1], w.size, w.size),
         "strides": (w.x.shape[1], w.size // 2, w.size // 2),
@@ -261,7 +261,7 @@ def _draws(w: Workload) -> int:
 
 
 def _windows(w: Workload) -> int:
-    return (w.segments * 2 - 1) if w.x.ndim == 2 else int(2 * w.segments**0.5 - 1) ** 2
+    return w.x.shape[1] if w.x.ndim == 2 else int(2 * w.segments**0.5 - 1) ** 2
 
 
 def _layer(w: Workload) -> dict[str, Any]:

@@ -30,15 +30,23 @@ def once(function: Function, device: str = "cpu") -> float:
     return time.perf_counter() - start
 
 
+SLOW = 3.0
+"""Seconds of a call that is long enough to be measured once."""
+
+
 def best(
     functions: Mapping[str, Function], seconds: float, device: str = "cpu", least: int = 2
 ) -> dict[str, float]:
-    """The shortest time of each function, run in turns until `seconds` are spent, but `least` times."""
+    """The shortest time of each function, run in turns until `seconds` are spent, but `least` times.
+
+    A function that takes long has one turn.
+    """
     times = dict.fromkeys(functions, float("inf"))
     end = time.perf_counter() + seconds
     for turn in range(MOST):
         for name, function in functions.items():
-            times[name] = min(times[name], once(function, device))
+            if not SLOW < times[name] < float("inf"):
+                times[name] = min(times[name], once(function, device))
         if turn + 1 >= least and time.perf_counter() > end:
             break
     return times
@@ -46,6 +54,8 @@ def best(
 
 def peak_memory(function: Function, device: str = "cpu") -> float | None:
     """MiB that a call needs beyond what was there before; None where the system cannot say.
+
+    The function should have been called before: a first call keeps things for the next one.
 
     On a CPU it is the peak of the process's resident memory, which Linux can be asked to forget.
     """

@@ -111,7 +111,7 @@ def workload(name: str, device: str = "cpu") -> Workload:
         "vit-s-224": (_timm, 224, "", 400.0),
     }
     make, side, layer, milliseconds = pictures[name]
-    count = 256 if gpu or side == 64 else 8
+    count = 256 if gpu or side == 64 else 4
     x, y = _noise(count, 3, side, side).to(device), (torch.arange(count) % 10).to(device)
     size = side // (8 if gpu else 4)
     return Workload(
@@ -133,7 +133,7 @@ CPU = {
     "cnn4": (1, 32, 256),
     "resnet18-64": (1, 32),
     "vit-64": (1, 32),
-    "resnet18-224": (1, 8),
+    "resnet18-224": (1, 4),
 }
 CUDA = {
     "cnn4": (256, 32, 1),
