@@ -181,7 +181,7 @@ def zennit(name: str, relevance: bool = True) -> Run:
 
     def run(w: Workload) -> Tensor:
         composites = load("zennit.composites")
-        made = _composite(name, composites, _canonizers(w))
+        made = composite(name, composites, _canonizers(w))
         with load("zennit.attribution").Gradient(w.model, made) as running:
             return running(w.x.clone().requires_grad_(), _one_hot(w, relevance))[1].detach()
 
@@ -192,7 +192,7 @@ def _canonizers(w: Workload) -> list[Any]:
     return [load("zennit.torchvision").ResNetCanonizer()] if w.name.startswith("resnet") else []
 
 
-def _composite(name: str, composites: Any, canonizers: list[Any]) -> Any:
+def composite(name: str, composites: Any, canonizers: list[Any]) -> Any:
     """A composite of zennit, or one rule for all dense and convolutional layers."""
     if hasattr(composites, name):
         return getattr(composites, name)(canonizers=canonizers)

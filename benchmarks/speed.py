@@ -108,7 +108,9 @@ def entrants(contest: Contest, w: Workload) -> tuple[dict[str, timing.Function],
             notes[name] = f"refuses: {type(error).__name__}"
             continue
         if not gap <= SAME:
-            notes[name] = f"another map: {100 * gap:.0f} % away" if gap < 1e3 else f"another map: {gap:.0e} times"
+            notes[name] = (
+                f"another map: {100 * gap:.0f} % away" if gap < 1e3 else f"another map: {gap:.0e} times"
+            )
             wrong.append(name)
         racing[name] = lambda run=run, own=own: run(own)
     return racing, notes, wrong
