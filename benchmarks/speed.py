@@ -33,7 +33,7 @@ BOUND = 650.0
 """Milliseconds of bare passes, on one core, that a row may take to be in the league of a CPU."""
 LONG = 3500.0
 """The same for perturbation methods on cnn4: where they differ most is a batch."""
-ROW_SECONDS = 1.5
+ROW_SECONDS = 1.2
 SAME = 0.01
 """Relative distance between maps that are called the same."""
 FEW = 4
