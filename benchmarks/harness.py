@@ -54,7 +54,7 @@ class Arena:
 ARENAS = [
     Arena("TextBox, trained cnn4", "textbox/complex-cr1", "cnn4", "sound", "rank-accuracy"),
     Arena("TextBox, hand-wired", "textbox/complex-cr1", "wired", "sound", "rank-accuracy"),
-    Arena("climate field, dense network", "climate/analytic", "mlp", "exact", "pearson", vectors=True),
+    Arena("climate field, dense network", "climate/analytic?samples=20000", "mlp", "exact", "pearson", True),
 ]
 
 PICTURES = ("grad-cam",)
@@ -96,10 +96,6 @@ FAMILIES: dict[str, dict[str, Setting]] = {
         "captum": {"name": "captum:LayerGradCam"},
         "grad-cam": {"name": "grad-cam:GradCAM"},
     },
-    "occlusion": {
-        "verax": {"name": "occlusion"},
-        "captum": {"name": "captum:Occlusion"},
-    },
 }
 
 
@@ -116,13 +112,7 @@ def entries(arena: Arena) -> tuple[list[Setting], list[str]]:
                 except ImportError:
                     absent.append(f"{family} of {who}: not installed")
                     continue
-            own = dict(setting)
-            if who == "captum" and family == "occlusion":
-                shape = (1,) if arena.vectors else (3, 8, 8)
-                own["sliding_window_shapes"] = shape
-                own["strides"] = (1,) if arena.vectors else (3, 4, 4)
-                own["perturbations_per_eval"] = 4
-            found.append({**own, "label": f"{family}/{who}"})
+            found.append({**setting, "label": f"{family}/{who}"})
     return found, absent
 
 
