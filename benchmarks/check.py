@@ -45,7 +45,9 @@ def compared(found: list[Result], known: Record, margin: float = MARGIN) -> tupl
             continue
         fell = worse(result, before, margin)
         bad += [result] if fell else []
-        lines.append(f"{name}: {result.ratio or 0:.2f}, committed {before.ratio or 0:.2f}{'  WORSE' if fell else ''}")
+        lines.append(
+            f"{name}: {result.ratio or 0:.2f}, committed {before.ratio or 0:.2f}{'  WORSE' if fell else ''}"
+        )
     return lines, bad
 
 

@@ -96,7 +96,10 @@ def metrics(results: list[Result], path: Path) -> None:
 
 def growth(results: list[Result], path: Path) -> None:
     """Memory and time of eight times the work."""
-    panels = [("memory", [r for r in results if ": memory" in r.row]), ("time", [r for r in results if ": time" in r.row])]
+    panels = [
+        ("memory", [r for r in results if ": memory" in r.row]),
+        ("time", [r for r in results if ": time" in r.row]),
+    ]
     with plt.rc_context(_style()):
         figure, all_axes = plt.subplots(1, 2, figsize=(9, 2.9), sharey=True)
         for axes, (what, rows) in zip(all_axes, panels, strict=True):
@@ -125,7 +128,9 @@ def correctness(record: Record, path: Path) -> None:
     values = [[codes[cells[kind]["does"]] for kind in kinds] for _, _, cells in rows]
     with plt.rc_context(_style()):
         figure, axes = plt.subplots(figsize=(7.5, 0.27 * len(rows) + 0.9))
-        axes.imshow(values, cmap=ListedColormap(["#c7e9c8", "#e5e7eb", "#f7b4ae"]), vmin=0, vmax=2, aspect="auto")
+        axes.imshow(
+            values, cmap=ListedColormap(["#c7e9c8", "#e5e7eb", "#f7b4ae"]), vmin=0, vmax=2, aspect="auto"
+        )
         for y, (_, _, cells) in enumerate(rows):
             for x, kind in enumerate(kinds):
                 axes.text(x, y, _word(cells[kind]), ha="center", va="center", fontsize=7, color="#1f2937")

@@ -13,7 +13,7 @@ import math
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -201,6 +201,13 @@ def read(path: Path) -> Record:
     content = json.loads(path.read_text())
     content["results"] = [Result(**row) for row in content["results"]]
     return Record(**content)
+
+
+def merged(old: Record, new: Record) -> Record:
+    """A record with rows that were measured again in their places, and new ones behind the others."""
+    again = {result.key: result for result in new.results}
+    rows = [again.pop(result.key, result) for result in old.results]
+    return replace(new, results=[*rows, *again.values()], details=old.details | new.details)
 
 
 def read_all(folder: Path = FOLDER) -> dict[str, Record]:

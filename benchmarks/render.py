@@ -73,9 +73,15 @@ def _targets(results: list[Result]) -> list[tuple[str, list[Result]]]:
     methods = of("methods")
     return [
         ("no method slower than the best peer", methods),
-        ("perturbation methods 10 times as fast as the best peer", [r for r in methods if r.row in PERTURBATIONS]),
+        (
+            "perturbation methods 10 times as fast as the best peer",
+            [r for r in methods if r.row in PERTURBATIONS],
+        ),
         ("metrics 20 times as fast as Quantus", of("metrics")),
-        ("memory flat in samples, steps, draws, masks and segments", [r for r in of("growth") if ": memory" in r.row]),
+        (
+            "memory flat in samples, steps, draws, masks and segments",
+            [r for r in of("growth") if ": memory" in r.row],
+        ),
         ("time no worse than in proportion", [r for r in of("growth") if ": time" in r.row]),
         ("rules with one backward at most 1.5 plain passes; others 2.5 to 6", of("overhead")),
         ("making data faster than loops", of("data")),
@@ -169,7 +175,9 @@ def not_ahead(results: list[Result]) -> str:
     """Every row that is behind or misses its target, under its reason."""
     groups: dict[str, list[Result]] = {}
     for r in results:
-        if r.league not in ("floors", "harness", "correctness", "batch dependence") and (behind(r) or unmet(r)):
+        if r.league not in ("floors", "harness", "correctness", "batch dependence") and (
+            behind(r) or unmet(r)
+        ):
             words = reason(r)
             if words is None:
                 raise SystemExit(f"The row {r.key} is behind and has no reason in benchmarks/reasons.py.")
@@ -180,7 +188,9 @@ def not_ahead(results: list[Result]) -> str:
         for r in own:
             kind = "slower" if behind(r) else "below its target"
             where = f" at {r.batch}" if r.batch else ""
-            rows.setdefault((kind, r.league, r.row), []).append(f"{r.network}{where} ({times(r.ratio)})".strip())
+            rows.setdefault((kind, r.league, r.row), []).append(
+                f"{r.network}{where} ({times(r.ratio)})".strip()
+            )
         lines = [
             f"    - `{row}` ({league}, {kind}): {', '.join(places)}"
             for (kind, league, row), places in sorted(rows.items())
@@ -204,7 +214,13 @@ def races(record: Record) -> str:
 def grown(record: Record) -> str:
     """How time and memory grow."""
     rows = [
-        (r.row, times(r.ours), times(r.peers.get("captum")), f"at most {r.target:g}×", "met" if r.met else "**not met**")
+        (
+            r.row,
+            times(r.ours),
+            times(r.peers.get("captum")),
+            f"at most {r.target:g}×",
+            "met" if r.met else "**not met**",
+        )
         for r in record.results
     ]
     return table(("row", "verax", "Captum", "target", ""), rows)
@@ -249,7 +265,10 @@ def board(record: Record) -> str:
                 rows.append(
                     (
                         f"`{r.row}`",
-                        *(f"{scores[w]:.3f}" if w in scores else "fails" if w in r.notes else "" for w in names),
+                        *(
+                            f"{scores[w]:.3f}" if w in scores else "fails" if w in r.notes else ""
+                            for w in names
+                        ),
                     )
                 )
         unit = next(r.unit for r in record.results if r.network == arena)
@@ -409,7 +428,9 @@ def main() -> None:
     text = page(records)
     if asked.check:
         if PAGE.read_text() != text:
-            sys.exit("docs/performance.md does not match benchmarks/results; run: python benchmarks/render.py")
+            sys.exit(
+                "docs/performance.md does not match benchmarks/results; run: python benchmarks/render.py"
+            )
         return
     draw(records)
     PAGE.write_text(text)

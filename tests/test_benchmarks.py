@@ -63,6 +63,18 @@ def test_records_come_back_as_they_were_written(records, race, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["x.json"]  # nothing half-written is left
 
 
+def test_rows_that_are_measured_again_replace_the_old_ones(records, race):
+    old = records.Record("x", "a", {}, {}, [race, replace(race, row="other")], [], {"kept": 1})
+    new = records.Record("x", "b", {}, {}, [replace(race, ratio=9.0), replace(race, batch=7)])
+    found = records.merged(old, new)
+    assert [(row.row, row.batch, row.ratio) for row in found.results] == [
+        ("gradient", 0, 9.0),
+        ("other", 0, 1.5),
+        ("gradient", 7, 1.5),
+    ]
+    assert found.details == {"kept": 1}
+
+
 def test_a_failed_write_leaves_the_old_record(records, race, tmp_path, monkeypatch):
     record = records.Record("x", "python x", {}, {}, [race])
     old = records.write(record, tmp_path).read_text()

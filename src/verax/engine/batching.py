@@ -14,7 +14,7 @@ Visit = Callable[[slice, slice], Tensor]
 """(samples, points) -> the sum over these points of these samples ``(n, ...)``."""
 
 BUDGET = 2**22
-"""Input numbers in one pass: 341 pictures of 64 x 64, 27 of 224 x 224."""
+"""Input numbers that a pass may have in memory: 341 pictures of 64 x 64, 27 of 224 x 224."""
 
 
 GPU = 8
