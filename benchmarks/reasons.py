@@ -51,48 +51,54 @@ def _small(result: Result) -> bool:
 
 REASONS = [
     Reason(
-        "Every call has a fixed part of about half a millisecond: inputs are checked, the network is asked once how "
-        "many outputs it has, and its modes, gradients and all random numbers are set aside and put back. On "
-        "one sample or a small dense network that is as long as the method itself. Peers do none of it, "
-        "which is why some of them leave hooks in a network. It does not grow with the batch.",
+        "Every call has a fixed part of about half a millisecond: inputs are checked, the network is "
+        "asked once how many outputs it has, and its modes, gradients and all random numbers are set "
+        "aside and put back. On one sample or a small dense network that is as long as the method "
+        "itself. Peers do none of it, which is why some of them leave hooks in a network. It does not "
+        "grow with the batch.",
         lambda r: r.league == "methods" and behind(r) and _small(r) and not r.row.startswith(RULES),
     ),
     Reason(
-        "The rule engine sees every operation of the network in Python, some ten microseconds for each; with one "
-        "sample or a small dense network the operations themselves take no longer. In return the same code "
-        "is right on functional, in-place, reused and residual networks (see the correctness league).",
+        "The rule engine sees every operation of the network in Python, some ten microseconds for each;"
+        " with one sample or a small dense network the operations themselves take no longer. In return "
+        "the same code is right on functional, in-place, reused and residual networks (see the "
+        "correctness league).",
         lambda r: r.league in ("methods", "overhead") and _small(r) and r.row.startswith(RULES),
     ),
     Reason(
-        "Both spend their time in the network: bare passes of the same rows would be less than ten times as fast "
-        "as the best peer, so nobody can be. (Peers are tuned here; as they come, they take one mask a pass.)",
+        "Both spend their time in the network: bare passes of the same rows would be less than ten "
+        "times as fast as the best peer, so nobody can be. (Peers are tuned here; as they come, they "
+        "take one mask a pass.)",
         lambda r: r.row in PERTURBATIONS and not behind(r) and _bounded(r),
     ),
     Reason(
-        "The masks are evaluated in fewer passes than a peer's, but the regression and the masks themselves take "
-        "the rest: ten times is reached from a batch of some dozen samples on, which peers take one by one.",
+        "The masks are evaluated in fewer passes than a peer's, but the regression and the masks "
+        "themselves take the rest: ten times is reached from a batch of some dozen samples on, which "
+        "peers take one by one.",
         lambda r: r.row in PERTURBATIONS and not behind(r),
     ),
     Reason(
-        "The same windows or segments are covered, and the network takes nearly all of the time; picking out the pairs "
-        "of sample and mask that change nothing, which saves most passes on TextBox, costs a little on noise.",
+        "The same windows or segments are covered, and the network takes nearly all of the time; "
+        "picking out the pairs of sample and mask that change nothing, which saves most passes on "
+        "TextBox, costs a little on noise.",
         lambda r: r.row in PERTURBATIONS and behind(r),
     ),
     Reason(
-        "One forward and one backward are all there is to do, and everybody does just that; the pass that asks "
-        "one sample how many outputs the network has, and three copies of the inputs that keep in-place "
-        "networks harmless, are what verax adds.",
+        "One forward and one backward are all there is to do, and everybody does just that; the pass "
+        "that asks one sample how many outputs the network has, and three copies of the inputs that "
+        "keep in-place networks harmless, are what verax adds.",
         lambda r: r.league == "methods" and behind(r) and not r.row.startswith(RULES) and r.row not in MANY,
     ),
     Reason(
-        "The same passes are made by all; what verax adds is a random stream for each sample, so that maps do not "
-        "depend on the batch (peers differ by 10 to 50 % there), and sums that are cut at the same places.",
+        "The same passes are made by all; what verax adds is a random stream for each sample, so that "
+        "maps do not depend on the batch (peers differ by 10 to 50 % there), and sums that are cut at "
+        "the same places.",
         lambda r: r.league == "methods" and behind(r) and r.row in MANY,
     ),
     Reason(
-        "The engine answers in-place operations out of place, keeps what rules need of every layer, and splits "
-        "residual sums, which hooks of peers do not see; on deep residual and attention networks that is the "
-        "difference to a plain pass.",
+        "The engine answers in-place operations out of place, keeps what rules need of every layer, and"
+        " splits residual sums, which hooks of peers do not see; on deep residual and attention "
+        "networks that is the difference to a plain pass.",
         lambda r: r.league in ("methods", "overhead") and r.row.startswith(RULES),
     ),
     Reason(
@@ -105,12 +111,13 @@ REASONS = [
         lambda r: r.league == "metrics" and r.row == "ROC area",
     ),
     Reason(
-        "Quantus takes map after map in Python; for few small maps the fixed part of our call is a good share.",
+        "Quantus takes map after map in Python; for few small maps the fixed part of our call is a good"
+        " share.",
         lambda r: r.league == "metrics",
     ),
     Reason(
-        "Time that grows a little faster than the work: the smaller call fits into the cache of the processor, "
-        "the larger one does not.",
+        "Time that grows a little faster than the work: the smaller call fits into the cache of the "
+        "processor, the larger one does not.",
         lambda r: r.league == "growth" and ": time" in r.row,
     ),
 ]

@@ -299,8 +299,8 @@ def gpu(records: dict[str, Record]) -> str:
                 )
                 for f in record.details["floors"]
             ]
-            head = ("method", "network", "batch", "time", "FLOP floor", "byte floor", "dominating kernel alone",
-                    "of its rate", "samples/s")  # fmt: skip
+            head = ("method", "network", "batch", "time", "FLOP floor", "byte floor")
+            head += ("dominating kernel alone", "of its rate", "samples/s")
             text.append(table(head, rows))
         if name.startswith("speed"):
             text.append(methods(record))
@@ -323,16 +323,17 @@ def _why(skipped: list[str]) -> str:
 
 INTRODUCTION = """# Performance
 
-Written by `python benchmarks/render.py` from `benchmarks/results/*.json`, and by nothing else: a figure is here only if a
-command made it. `make bench` measures all of it again on a CPU, `make bench-gpu` on a GPU, and `make bench-check`
-measures a few rows and fails where a ratio fell by more than a stated margin.
+Written by `python benchmarks/render.py` from `benchmarks/results/*.json`, and by nothing else: a figure is
+here only if a command made it. `make bench` measures all of it again on a CPU, `make bench-gpu` on a GPU,
+and `make bench-check` measures a few rows and fails where a ratio fell by more than a stated margin.
 
-Everything is a ratio, with the peers in the same process, on the same network and inputs, in turns. On a CPU, all use one
-thread and are timed by the processor's clock. *p* is a plain pass: one forward and one backward to the input of the same
-batch. "2.1 p, 3.4× captum" reads: verax takes 2.1 plain passes, the best peer, Captum, 3.4 times that. Peers are
-measured as they come and *tuned* (64 rows a pass where they can be told), and the better of the two counts. A peer
-whose map is another one (1 % away or more) cannot win. Ratios from {level} to 1 are called level: the same row,
-measured twice, differs by that much. Bold ratios are below.
+Everything is a ratio, with the peers in the same process, on the same network and inputs, in turns. On a
+CPU, all use one thread and are timed by the processor's clock. *p* is a plain pass: one forward and one
+backward to the input of the same batch. "2.1 p, 3.4× captum" reads: verax takes 2.1 plain passes, the best
+peer, Captum, 3.4 times that. Peers are measured as they come and *tuned* (64 rows a pass where they can be
+told), and the better of the two counts. A peer whose map is another one (1 % away or more) cannot win.
+Ratios from {level} to 1 are called level: the same row, measured twice, differs by that much. Bold ratios
+are below.
 
 ## Targets
 
@@ -363,15 +364,18 @@ def page(records: dict[str, Record]) -> str:
     ]
     words = {
         "metrics": "64 maps of 64 × 64. Values agree wherever the note does not say otherwise.",
-        "growth": "Time or memory of eight times the work over that of the work itself; memory beyond a copy of the "
-        "inputs and the maps.",
-        "league": "Errors against references that are written out in `benchmarks/league.py` and use nothing of verax. "
-        "*refuses* and *raises*: no map, which is better than a wrong one. *made up*: a map where no rule exists. "
-        "zennit merges batch normalisation here; its canonizers for residual networks know torchvision's classes only.",
-        "harness": "The same methods of several libraries as methods of one study, judged by the same truth. Differences "
-        "come from defaults: which layer, which weights of the path, which start of the relevance.",
+        "growth": "Time or memory of eight times the work over that of the work itself; memory beyond a"
+        " copy of the inputs and the maps.",
+        "league": "Errors against references that are written out in `benchmarks/league.py` and use "
+        "nothing of verax. *refuses* and *raises*: no map, which is better than a wrong one. "
+        "*made up*: a map where no rule exists. zennit merges batch normalisation here; its "
+        "canonizers for residual networks know torchvision's classes only.",
+        "harness": "The same methods of several libraries as methods of one study, judged by the same "
+        "truth. Differences come from defaults: which layer, which weights of the path, "
+        "which start of the relevance.",
         "start-up": "Each in a process of its own; the unit is `import torch`.",
-        "data": "Pictures of TextBox beside a loop with PIL, samples of the climate field beside one in Python.",
+        "data": "Pictures of TextBox beside a loop with PIL, samples of the climate field beside one in"
+        " Python.",
     }
     for name, title, draw, image in sections:
         if name in here:
@@ -396,7 +400,8 @@ def cpu_floors(record: Record) -> str:
     ]  # fmt: skip
     head = ("method", "network", "batch", "FLOP floor", "byte floor", "dominating kernel")
     return (
-        "The share of the time that the arithmetic would take at the rate of the dominating kernel alone, and that the "
+        "The share of the time that the arithmetic would take at the rate of the dominating kernel "
+        "alone, and that the "
         "memory traffic would take at the rate of a copy.\n\n" + table(head, rows)
     )
 
