@@ -114,6 +114,35 @@ def test_the_page_matches_its_records(load, records):
         assert (ROOT / "docs" / "images" / image).is_file()
 
 
+def test_a_gpu_has_a_part_of_its_own_once_it_was_measured(load, records, race):
+    render = load("render")
+    assert render.gpu({"speed": None}) == ""
+    machine = {
+        "processor": "p",
+        "threads": 1,
+        "cores": 2,
+        "python": "3",
+        "gpu": "H",
+        "gpu memory GiB": 1,
+        "cuda": "12",
+    }
+    words = ("method", "network", "kernel")
+    numbers = ("seconds", "FLOP floor seconds", "byte floor seconds", "kernel TFLOP/s", "FLOP floor")
+    floor = (
+        dict.fromkeys(words, "aten.mm")
+        | dict.fromkeys(numbers, 0.5)
+        | {"batch": 256, "samples a second": 9.0}
+    )
+    row = replace(race, network="cnn4", batch=256, device="cuda", notes={"zennit": "not installed"})
+    details = {"floors": [floor]}
+    record = records.Record(
+        "speed-cuda", "python x", machine, {"zennit": None}, [row], ["a: too long"], details
+    )
+    text = render.gpu({"speed-cuda": record})
+    for words in ("## On a GPU", "not installed: zennit", "mm at 0.5 TFLOP/s", "50 %", "1.50×", "too long 1"):
+        assert words in text
+
+
 def test_a_row_that_is_behind_needs_a_reason(load, records):
     render = load("render")
     row = records.race("data", "clouds", {"verax": 2.0, "loop": 1.0}, target=1.0)
