@@ -49,7 +49,7 @@ class Axis:
     word: str
     ours: Callable[..., timing.Function]
     theirs: Callable[..., timing.Function]
-    samples: int = 32
+    samples: int = 16
 
 
 def network(device: str) -> nn.Module:
@@ -94,7 +94,7 @@ def axes(model: nn.Module) -> list[Axis]:
             "samples",
             verax_("integrated-gradients", steps=8),
             captum("IntegratedGradients", n_steps=8),
-            samples=128,
+            samples=64,
         ),
         Axis(
             "integrated-gradients",
@@ -165,7 +165,7 @@ def measured(axis: Axis, device: str) -> list[Result]:
             continue
         gc.collect()
         peaks = [timing.peak_memory(call, device) for call in calls]
-        times = timing.best({"one": calls[0], "more": calls[1]}, 1.0, device)
+        times = timing.best({"one": calls[0], "more": calls[1]}, 0.5, device)
         spent[who] = [times["one"], times["more"]]
         if None not in peaks:
             used[who] = [max(peak - size, SMALL) for peak, size in zip(peaks, sizes, strict=True)]

@@ -234,7 +234,7 @@ def start_up() -> list[Result]:
     found.append(
         Result(
             "start-up",
-            "seconds of verax --help",
+            "verax --help, seconds of the processor",
             ours=times["verax --help"],
             unit="s",
             ratio=times["verax --help"],

@@ -51,17 +51,18 @@ def _small(result: Result) -> bool:
 
 REASONS = [
     Reason(
-        "Before a method begins, the network is asked once how many outputs it has, which with one sample is a "
-        "forward pass more than peers make. Inputs are checked, and modes, gradients and all random numbers are "
-        "set aside and put back, about half a millisecond, which is as long as a small dense network takes. "
-        "Peers do none of it, and some of them leave hooks in a network. It does not grow with the batch.",
+        "Before a method begins, the network is asked once how many outputs it has, which with one "
+        "sample is a forward pass more than peers make. Inputs are checked, and modes, gradients and "
+        "all random numbers are set aside and put back, about half a millisecond, which is as long as a"
+        " small dense network takes. Peers do none of it, and some of them leave hooks in a network. It"
+        " does not grow with the batch.",
         lambda r: r.league == "methods" and behind(r) and _small(r) and not r.row.startswith(RULES),
     ),
     Reason(
-        "The rule engine sees every operation of the network in Python, some ten microseconds for each, and two "
-        "passes of one sample check that samples do not mix; with one sample or a small dense network the method "
-        "itself takes no longer. In return the same code is right on functional, in-place, reused and residual "
-        "networks (see the correctness league).",
+        "The rule engine sees every operation of the network in Python, some ten microseconds for each,"
+        " and two passes of one sample check that samples do not mix; with one sample or a small dense "
+        "network the method itself takes no longer. In return the same code is right on functional, "
+        "in-place, reused and residual networks (see the correctness league).",
         lambda r: r.league in ("methods", "overhead") and _small(r) and r.row.startswith(RULES),
     ),
     Reason(
@@ -118,6 +119,10 @@ REASONS = [
         "Time that grows a little faster than the work: the smaller call fits into the cache of the "
         "processor, the larger one does not.",
         lambda r: r.league == "growth" and ": time" in r.row,
+    ),
+    Reason(
+        "Commands and their help are built before one of them is chosen; on a slow or busy machine that shows.",
+        lambda r: r.league == "start-up" and r.unit == "s",
     ),
 ]
 
