@@ -116,8 +116,8 @@ REASONS = [
         lambda r: r.league == "metrics",
     ),
     Reason(
-        "Captum's Grad-CAM looks at the last convolution, before its ReLU, and keeps negative values; ours and "
-        "grad-cam's look at the feature map behind it and keep what is positive, as published.",
+        "Captum's Grad-CAM looks at the last convolution, before its ReLU, and keeps negative values; ours "
+        "and grad-cam's look at the feature map behind it and keep what is positive, as published.",
         lambda r: r.league == "harness" and r.row == "grad-cam",
     ),
     Reason(
