@@ -58,6 +58,8 @@ def made_by(record: Record) -> str:
     words.append(", ".join(found))
     if absent:
         words.append(f"not installed: {', '.join(absent)}")
+    if "note" in record.details:
+        words.append(record.details["note"])
     return f"`{record.command}`: {'; '.join(words)}.\n"
 
 
