@@ -157,11 +157,11 @@ def rows(device: str) -> Iterator[tuple[str, int]]:
     return iter(sorted(found, key=lambda pair: -pair[1]) if device == "cuda" else found)
 
 
-def fits(contest: Contest, w: Workload, device: str) -> bool:
-    """Whether a row is short enough for the league of a device."""
+def fits(contest: Contest, w: Workload, unit: float | None = None) -> bool:
+    """Whether a row is short enough; `unit` is what a plain pass takes on a GPU, in seconds."""
     passes = contest.passes(w) * (1.0 if contest.backward else 0.4)
-    if device == "cuda":
-        return passes * plain_seconds(w) <= GPU_BOUND
+    if unit is not None:
+        return passes * unit <= GPU_BOUND
     bound = LONG if contest.perturbs and w.name == "cnn4" else BOUND
     return passes * len(w.x) * w.milliseconds <= bound
 
@@ -206,8 +206,9 @@ def league(
             continue
         try:
             w = workload(name, device).first(batch)
-        except ImportError as error:
-            skipped.append(f"{name}, batch {batch}: {error.name} is not installed")
+            unit = plain_seconds(w) if device == "cuda" else None
+        except (ImportError, torch.OutOfMemoryError) as error:
+            skipped.append(f"{name}, batch {batch}: {getattr(error, 'name', None) or 'memory'} is missing")
             continue
         for contest in CONTESTS:
             if (methods is not None and contest.method not in methods) or (contest.pictures and not w.layer):
@@ -215,7 +216,7 @@ def league(
             label = f"{contest.method} on {name}, batch {batch}"
             if time.perf_counter() > end:
                 skipped.append(f"{label}: no time left")
-            elif not fits(contest, w, device):
+            elif not fits(contest, w, unit):
                 skipped.append(f"{label}: too long for this device")
             else:
                 try:
