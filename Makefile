@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test test-full lint bench docs cards commands reference tutorials charting weights clean
+.PHONY: run test test-full lint bench bench-gpu bench-check bench-scale docs cards commands reference tutorials charting weights clean
 
 run: $(VENV)/.core
 	$(BIN)/verax run smerf-quick
@@ -22,13 +22,34 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# All of docs/performance.md that a CPU can measure, and the page; under 20 minutes on two idle cores.
 bench: $(VENV)/.bench
+	$(BIN)/python benchmarks/metric_races.py --write
+	$(BIN)/python benchmarks/growth.py --write
+	$(BIN)/python benchmarks/league.py --write
+	$(BIN)/python benchmarks/harness.py --write
+	$(BIN)/python benchmarks/speed.py --write --limit-seconds 780
+	$(BIN)/python benchmarks/correctness.py --write
+	$(BIN)/python benchmarks/render.py
+
+# The same on a GPU; peers that are not installed are left out and named.
+bench-gpu: $(VENV)/.bench
+	$(BIN)/python benchmarks/speed.py --device cuda --limit-seconds 400 --write
+	$(BIN)/python benchmarks/growth.py --device cuda --write
+	$(BIN)/python benchmarks/render.py
+
+# A few rows again: fails where a ratio is a third worse than the committed one, twice.
+bench-check: $(VENV)/.bench
+	$(BIN)/python benchmarks/check.py
+	$(BIN)/python benchmarks/render.py --check
+
+# Studies of a million units, trainings, and memory of 10,000 samples: long, and with no page of their own.
+bench-scale: $(VENV)/.bench
 	$(BIN)/python benchmarks/textbox.py
 	$(BIN)/python benchmarks/training.py --tasks simple-fr
 	$(BIN)/python benchmarks/methods.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/climate.py
-	$(BIN)/python benchmarks/correctness.py
 	$(BIN)/python benchmarks/alignment.py
 	$(BIN)/python benchmarks/scale.py
 

@@ -408,3 +408,25 @@ def test_metadata_is_complete_and_true(name):
         worst = scoring.score((~truth.focus & truth.avoid).double(), cases_of(truth))[name].dropna()
         if name.startswith(("focus", "avoid", "rank", "iou", "pointing")):
             assert (best.mean() > worst.mean()) == metric.higher_is_better
+
+
+# --- the ROC area ----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(maps_and_masks(TIED) | maps_and_masks(REAL))
+def test_the_roc_area_is_a_share_of_pairs(pair):
+    values, mask = pair
+    got = overlap.roc_area(torch.from_numpy(values)[None], torch.from_numpy(mask)[None]).item()
+    inside, outside = values[mask], values[~mask]
+    if not len(inside) or not len(outside):
+        assert math.isnan(got)
+        return
+    won = (inside[:, None] > outside).sum() + 0.5 * (inside[:, None] == outside).sum()
+    assert got == pytest.approx(won / (len(inside) * len(outside)), abs=1e-12)
+
+
+def test_the_roc_area_of_a_map_that_says_nothing_is_a_half():
+    mask = torch.tensor([[[True, False], [False, True]]]).expand(3, 2, 2)
+    values = torch.stack([torch.full((2, 2), 7.0), torch.full((2, 2), math.nan), torch.eye(2)])
+    assert overlap.roc_area(values, mask).tolist() == [0.5, 0.5, 1.0]

@@ -15,9 +15,6 @@ from verax.errors import InvalidInput
 Make = Callable[[Tensor, Tensor], Tensor]
 """(samples, masks), two int64 tensors ``(R,)`` -> one mask for each pair, ``(R, ...)``; see `blend`."""
 
-CACHE = 2**20
-"""Input numbers of one pass on a CPU."""
-
 
 def places(inputs: Tensor) -> tuple[int, ...]:
     """The shape that masks have: that of a sample without its channels; a vector has no channels."""
@@ -36,12 +33,6 @@ def blend(masks: Tensor, inputs: Tensor, filling: Tensor, out: Tensor | None = N
     """
     # measured: five times as fast as `where`, whose broadcast over channels is not vectorised
     return torch.lerp(filling, inputs, aligned(masks, inputs).to(inputs), out=out)
-
-
-def _pass_rows(inputs: Tensor) -> int:
-    """Rows of a pass: within the memory budget, on a CPU also about within its cache."""
-    rows = rows_within_budget(inputs[0])
-    return rows if inputs.is_cuda else min(rows, max(32, CACHE // inputs[0].numel()))
 
 
 def pair_outputs(
@@ -86,7 +77,7 @@ def pair_outputs(
             result = torch.cat(parts) if parts else inputs.new_zeros(0)
         return result.clone()
 
-    return with_halving(compute, rows or _pass_rows(inputs))
+    return with_halving(compute, rows or rows_within_budget(inputs[0]))
 
 
 def masked_outputs(

@@ -63,7 +63,7 @@ def _protected(model: nn.Module, seed: int) -> Iterator[None]:
         exact,
     ):
         grads = [(weight, weight.grad) for weight in model.parameters()]
-        torch.manual_seed(seed)
+        _seed(seed, where)
         try:
             for weight, _ in grads:
                 weight.grad = None
@@ -71,6 +71,20 @@ def _protected(model: nn.Module, seed: int) -> Iterator[None]:
         finally:
             for weight, grad in grads:
                 weight.grad = grad
+
+
+def _seed(seed: int, where: torch.device) -> None:
+    """Seed the random numbers of the CPU and of the network's device.
+
+    `torch.manual_seed` would also ask for every other kind of device to be seeded once it is there, which
+    takes as long as a small network and is remembered for ever.
+    """
+    torch.default_generator.manual_seed(seed)
+    if where.type == "cuda":
+        with torch.cuda.device(where):
+            torch.cuda.manual_seed(seed)
+    elif where.type != "cpu":
+        torch.manual_seed(seed)
 
 
 def _private(model: nn.Module) -> nn.Module:

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from verax.metrics.ranks import Ties
+from verax.metrics import pixels
+from verax.metrics.binarisation import Flat
+from verax.metrics.ranks import Ties, matching
 
 _CELLS = 1 << 22
 """Probabilities held in memory at a time."""
@@ -34,6 +36,33 @@ def iou(values: Tensor, mask: Tensor) -> Tensor:
         mask: ``(N, H, W)`` bool.
     """
     return expected_iou(Ties.of(values, mask))
+
+
+def roc_area(values: Tensor, mask: Tensor) -> Tensor:
+    """The area under the ROC curve of a map that finds the mask: ``(N,)``.
+
+    It is the probability that a pixel of the mask is stronger than one outside, where equals count half
+    (Hanley and McNeil, Radiology 1982): 0.5 for a constant map. NaN where a mask is empty or full.
+
+    Args:
+        values: ``(N, H, W)``.
+        mask: ``(N, H, W)`` bool.
+    """
+    inside = matching(mask, values).flatten(1)
+    rows = Flat.of(values).values
+    size = pixels.count(inside)
+    # the marked values of each row, filled up to the longest: only they are looked up
+    there = torch.arange(max(int(size.max()), 1) if len(size) else 1, device=size.device) < size[:, None]
+    marked = rows.new_zeros(there.shape)
+    marked[there] = rows[inside]
+    ordered = pixels.ordered(rows)
+    # equals share one rank: the mean of the places from the first of them to the last
+    ends = [torch.searchsorted(ordered, marked, right=right) for right in (False, True)]
+    ranks = ((ends[0] + ends[1] + 1).to(torch.float64) / 2 * there).sum(1)
+    many = size.to(torch.float64)
+    others = inside.shape[1] - many
+    area = (ranks - many * (many + 1) / 2) / (many * others)
+    return torch.where((many > 0) & (others > 0), area, torch.nan)
 
 
 def expected_accuracy(ties: Ties) -> Tensor:

@@ -97,6 +97,13 @@ def count(marks: Tensor) -> Tensor:
     return torch.from_numpy(np.bitwise_count(_packed(marks.numpy())).sum(1, dtype=np.int64))
 
 
+def ordered(values: Tensor) -> Tensor:
+    """Rows ``(N, P)`` from the smallest value to the largest."""
+    if values.device.type != "cpu":
+        return values.sort(dim=1).values
+    return torch.from_numpy(np.sort(values.numpy(), axis=1))
+
+
 def reaches(values: Tensor, level: Tensor) -> Tensor:
     """Where ``(N, P)`` values are at least their row's level ``(N, 1)``, in one and the same type."""
     if values.device.type != "cpu":

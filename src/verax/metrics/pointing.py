@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from verax.errors import InvalidInput, InvalidParameter, suggestion
 from verax.metrics import pixels
 from verax.metrics.binarisation import Flat
-from verax.metrics.ranks import comparable, matching
+from verax.metrics.ranks import matching
 
 TIES = ("expected", "first")
 
@@ -31,10 +31,10 @@ def pointing(values: Tensor, mask: Tensor, *, tolerance: float = 0, ties: str = 
             one that comes first, row by row.
     """
     check_pointing(tolerance, ties)
-    inside = matching(mask, values)
+    maps, inside = Flat.of(values), matching(mask, values)
     found = inside if tolerance <= 1 else dilated(inside, tolerance)
-    score = pointing_rows(Flat.of(comparable(values)), found.flatten(1), ties)
-    return torch.where(inside.any(2).any(1), score, torch.nan)
+    score = pointing_rows(maps, found.flatten(1), ties)
+    return torch.where(pixels.count(inside.flatten(1)) > 0, score, torch.nan)
 
 
 def check_pointing(tolerance: float, ties: str) -> None:

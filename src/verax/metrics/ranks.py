@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from verax.errors import InvalidInput
+from verax.metrics import pixels
 
 
 def comparable(values: Tensor) -> Tensor:
@@ -16,6 +17,15 @@ def comparable(values: Tensor) -> Tensor:
         raise InvalidInput(f"Maps must have the shape (N, H, W), not {tuple(values.shape)}.")
     values = values.detach().to(torch.float64)
     return torch.where(values.isfinite().flatten(1).all(1)[:, None, None], values, 0.0)
+
+
+def _rows(values: Tensor) -> Tensor:
+    """Maps ``(N, H, W)`` as `comparable` has them, as rows in a type that keeps their order."""
+    if values.ndim != 3 or values.dtype not in (torch.float32, torch.float64):
+        return comparable(values).flatten(1)
+    rows = values.detach().flatten(1)
+    # a row that is not finite has a sum that is not; few others have one, and they are looked at closely
+    return rows if bool(rows.sum(1).isfinite().all()) else comparable(values).flatten(1)
 
 
 def matching(mask: Tensor, values: Tensor) -> Tensor:
@@ -49,12 +59,13 @@ class Ties:
     def of(cls, values: Tensor, mask: Tensor) -> Ties:
         """Count in maps and masks ``(N, H, W)``; where a mask is empty the counts mean nothing."""
         inside = matching(mask, values).flatten(1)
-        flat = comparable(values).flatten(1)
-        size = inside.sum(1)
+        flat = _rows(values)
+        size = pixels.count(inside)
         longest = max(int(size.max()), 1) if len(size) else 1
         level = flat.topk(longest, dim=1).values.gather(1, (size - 1).clamp(min=0)[:, None])
-        above, tied = flat > level, flat == level
-        return cls(size, above.sum(1), (above & inside).sum(1), tied.sum(1), (tied & inside).sum(1))
+        above, tied = flat > level, pixels.equals(flat, level)
+        counts = (pixels.count(marks) for marks in (above, above & inside, tied, tied & inside))
+        return cls(size, *counts)
 
     @classmethod
     def constant(cls, mask: Tensor) -> Ties:

@@ -1,0 +1,138 @@
+"""Why a row is behind a peer or misses its target: every such row has one, or the page cannot be written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from records import Result
+
+LEVEL = 0.95
+"""A ratio from here to 1 is called level: the same rows, measured twice, differ by that much."""
+
+PERTURBATIONS = (
+    *("occlusion", "feature-ablation", "lime", "kernel-shap", "shapley-sampling"),
+    *("score-cam", "ablation-cam"),
+)
+RULES = ("lrp-", "deep", "guided", "deconvnet", "fullgrad")
+MANY = ("integrated-gradients", "smoothgrad", "smoothgrad-squared", "vargrad", "gradient-shap", "deep-shap")
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A sentence, and the rows that it is about."""
+
+    text: str
+    about: Callable[[Result], bool]
+
+
+def behind(result: Result) -> bool:
+    """Whether a peer that gives the same thing is faster, by more than the noise."""
+    return result.league in ("methods", "metrics", "data") and (result.ratio or 1.0) < LEVEL
+
+
+def unmet(result: Result) -> bool:
+    """Whether a target is missed; level counts as not slower."""
+    if result.target == 1.0 and result.sense == "at least":
+        return behind(result)
+    return result.met is False
+
+
+def _bounded(result: Result) -> bool:
+    """Whether even bare passes would not reach the target."""
+    if result.peer is None or result.floor is None or result.target is None:
+        return False
+    return result.peers[result.peer] / result.floor < result.target
+
+
+def _small(result: Result) -> bool:
+    return result.batch == 1 or result.network == "sst-mlp"
+
+
+REASONS = [
+    Reason(
+        "Before a method begins, the network is asked once how many outputs it has, which with one "
+        "sample is a forward pass more than peers make. Inputs are checked, and modes, gradients and "
+        "all random numbers are set aside and put back, about half a millisecond, which is as long as a"
+        " small dense network takes. Peers do none of it, and some of them leave hooks in a network. It"
+        " does not grow with the batch.",
+        lambda r: r.league == "methods" and behind(r) and _small(r) and not r.row.startswith(RULES),
+    ),
+    Reason(
+        "The rule engine sees every operation of the network in Python, some ten microseconds for each,"
+        " and two passes of one sample check that samples do not mix; with one sample or a small dense "
+        "network the method itself takes no longer. In return the same code is right on functional, "
+        "in-place, reused and residual networks (see the correctness league).",
+        lambda r: r.league in ("methods", "overhead") and _small(r) and r.row.startswith(RULES),
+    ),
+    Reason(
+        "Both spend their time in the network: bare passes of the same rows would be less than ten "
+        "times as fast as the best peer, so nobody can be. (Peers are tuned here; as they come, they "
+        "take one mask a pass.)",
+        lambda r: r.row in PERTURBATIONS and not behind(r) and _bounded(r),
+    ),
+    Reason(
+        "The masks are evaluated in fewer passes than a peer's, but the regression and the masks "
+        "themselves take the rest: ten times is reached from a batch of some dozen samples on, which "
+        "peers take one by one.",
+        lambda r: r.row in PERTURBATIONS and not behind(r),
+    ),
+    Reason(
+        "The same windows or segments are covered, and the network takes nearly all of the time; "
+        "picking out the pairs of sample and mask that change nothing, which saves most passes on "
+        "TextBox, costs a little on noise.",
+        lambda r: r.row in PERTURBATIONS and behind(r),
+    ),
+    Reason(
+        "One forward and one backward are all there is to do, and everybody does just that; the pass "
+        "that asks one sample how many outputs the network has, and three copies of the inputs that "
+        "keep in-place networks harmless, are what verax adds.",
+        lambda r: r.league == "methods" and behind(r) and not r.row.startswith(RULES) and r.row not in MANY,
+    ),
+    Reason(
+        "The same passes are made by all; what verax adds is a random stream for each sample, so that "
+        "maps do not depend on the batch (peers differ by 10 to 50 % there), and sums that are cut at "
+        "the same places.",
+        lambda r: r.league == "methods" and behind(r) and r.row in MANY,
+    ),
+    Reason(
+        "The engine answers in-place operations out of place, keeps what rules need of every layer, and"
+        " splits residual sums, which hooks of peers do not see; on deep residual and attention "
+        "networks that is the difference to a plain pass.",
+        lambda r: r.league in ("methods", "overhead") and r.row.startswith(RULES),
+    ),
+    Reason(
+        "The passes through the network are most of it, and both make the same ones; what remains is what "
+        "is compared.",
+        lambda r: r.league == "metrics" and r.row in ("pixel flipping", "max-sensitivity"),
+    ),
+    Reason(
+        "Sorting the maps is nearly all of it, and Quantus sorts as well, one map after the other.",
+        lambda r: r.league == "metrics" and r.row == "ROC area",
+    ),
+    Reason(
+        "Quantus takes map after map in Python; for few small maps the fixed part of our call is a good"
+        " share.",
+        lambda r: r.league == "metrics",
+    ),
+    Reason(
+        "Captum's Grad-CAM looks at the last convolution, before its ReLU, and keeps negative values; ours "
+        "and grad-cam's look at the feature map behind it and keep what is positive, as published.",
+        lambda r: r.league == "harness" and r.row == "grad-cam",
+    ),
+    Reason(
+        "Time that grows a little faster than the work: the smaller call fits into the cache of the "
+        "processor, the larger one does not.",
+        lambda r: r.league == "growth" and ": time" in r.row,
+    ),
+    Reason(
+        "Commands and their help are built before one of them is chosen; on a slow or busy machine that"
+        " shows.",
+        lambda r: r.league == "start-up" and r.unit == "s",
+    ),
+]
+
+
+def reason(result: Result) -> str | None:
+    """The sentence for a row; None where there is none yet."""
+    return next((each.text for each in REASONS if each.about(result)), None)

@@ -1,0 +1,445 @@
+"""Write docs/performance.md and its pictures from benchmarks/results/*.json, and from nothing else.
+
+python benchmarks/render.py [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from reasons import LEVEL, PERTURBATIONS, behind, reason, unmet
+from records import Record, Result, read_all
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "performance.md"
+IMAGES = ROOT / "docs" / "images" / "performance"
+TITLES = {
+    "sst-mlp": "The dense network of the climate benchmark (458 inputs)",
+    "cnn4": "cnn4 on TextBox (64 × 64)",
+    "resnet18-64": "ResNet-18, 64 × 64",
+    "resnet18-224": "ResNet-18, 224 × 224",
+    "vit-64": "Small vision transformer, 64 × 64",
+    "vit-s-224": "ViT-S/16, 224 × 224",
+}
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table of Markdown."""
+    head = list(head)
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    lines += [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def number(value: float | None) -> str:
+    """A number of two or three digits."""
+    if value is None:
+        return ""
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def times(value: float | None) -> str:
+    """A ratio."""
+    return "" if value is None else f"{number(value)}×"
+
+
+def made_by(record: Record) -> str:
+    """Where a table comes from: command, hardware, versions."""
+    about = record.machine
+    words = [f"{about['processor']}, {about['threads']} of {about['cores']} cores, Python {about['python']}"]
+    if "gpu" in about:
+        words.append(f"{about['gpu']} ({about['gpu memory GiB']} GiB), CUDA {about['cuda']}")
+    found = [f"{name} {version}" for name, version in record.versions.items() if version]
+    absent = [name for name, version in record.versions.items() if not version]
+    words.append(", ".join(found))
+    if absent:
+        words.append(f"not installed: {', '.join(absent)}")
+    if "note" in record.details:
+        words.append(record.details["note"])
+    return f"`{record.command}`: {'; '.join(words)}.\n"
+
+
+# -- targets -----------------------------------------------------------------------------------------------
+
+
+def _targets(results: list[Result]) -> list[tuple[str, list[Result]]]:
+    """The promises, and the rows that they are about."""
+
+    def of(league: str) -> list[Result]:
+        return [r for r in results if r.league == league and r.ratio is not None and r.target is not None]
+
+    methods = of("methods")
+    return [
+        ("no method slower than the best peer", methods),
+        (
+            "perturbation methods 10 times as fast as the best peer",
+            [r for r in methods if r.row in PERTURBATIONS],
+        ),
+        ("metrics 20 times as fast as Quantus", of("metrics")),
+        (
+            "memory flat in samples, steps, draws, masks and segments",
+            [r for r in of("growth") if ": memory" in r.row],
+        ),
+        ("time no worse than in proportion", [r for r in of("growth") if ": time" in r.row]),
+        ("rules with one backward at most 1.5 plain passes; others 2.5 to 6", of("overhead")),
+        ("making data faster than loops", of("data")),
+        ("starting: import at most 2.5 times torch's, help under half a second", of("start-up")),
+        ("no wrong map on any kind of network", of("correctness")),
+        ("maps that do not depend on the batch", of("batch dependence")),
+        ("no implementation scores better on the leaderboard", of("harness")),
+        ("half of the dominating kernel's rate", of("floors")),
+    ]
+
+
+def targets(results: list[Result]) -> str:
+    """All promises with how many rows meet them."""
+    rows = []
+    for words, own in _targets(results):
+        if not own:
+            continue
+        if words.startswith("no method slower"):
+            met = [not behind(r) for r in own]
+        else:
+            met = [bool(r.met) for r in own]
+        middle = statistics.median(r.ratio for r in own)
+        sense = own[0].sense
+        worst = (min if sense == "at least" else max)(r.ratio for r in own)
+        rows.append(
+            (
+                words,
+                str(len(own)),
+                f"{sum(met)} ({100 * sum(met) / len(own):.0f} %)",
+                number(middle),
+                number(worst),
+                "met" if all(met) else "**not everywhere**",
+            )
+        )
+    return table(("target", "rows", "met in", "median ratio", "worst ratio", ""), rows)
+
+
+# -- leagues -----------------------------------------------------------------------------------------------
+
+
+def _cell(result: Result | None) -> str:
+    """What verax takes, and how many times that the best peer takes."""
+    if result is None:
+        return ""
+    own = f"{number(result.ours)} p"
+    if result.peer is None:
+        others = sorted({note.partition(":")[0] for note in result.notes.values()})
+        return f"{own} ({', '.join(others) or 'no peer'})"
+    mark = "**" if behind(result) else ""
+    return f"{own}, {mark}{times(result.ratio)}{mark} {result.peer}"
+
+
+def methods(record: Record) -> str:
+    """A table for each network: methods by batches."""
+    own = [r for r in record.results if r.league == "methods"]
+    text = []
+    for network in dict.fromkeys(r.network for r in own):
+        here = [r for r in own if r.network == network]
+        batches = sorted({r.batch for r in here})
+        rows = []
+        for method in dict.fromkeys(r.row for r in here):
+            found = {r.batch: r for r in here if r.row == method}
+            memory = [r for r in found.values() if r.peer and r.peer in r.memory and "verax" in r.memory]
+            last = max(memory, key=lambda r: r.batch, default=None)
+            most = "" if last is None else f"{last.memory['verax']:.0f} / {last.memory[last.peer]:.0f}"
+            rows.append((f"`{method}`", *(_cell(found.get(batch)) for batch in batches), most))
+        head = ("method", *(f"batch {batch}" for batch in batches), "MiB, ours / best peer's")
+        text.append(f"### {TITLES.get(network, network)}\n\n{table(head, rows)}")
+    return "\n".join(text)
+
+
+def notes(record: Record) -> str:
+    """Peers that refuse a network or give another map there, once for each network."""
+    found: dict[tuple[str, str, str], set[str]] = {}
+    for r in record.results:
+        for who, note in r.notes.items():
+            if r.league == "methods" and note != "not installed":
+                kind = note.partition(":")[0]
+                found.setdefault((r.network, who.removesuffix(" tuned"), kind), set()).add(r.row)
+    if not found:
+        return ""
+    lines = [
+        f"- {network}: {who} {'refuses' if kind == 'refuses' else 'gives another map for'} "
+        f"{', '.join(f'`{row}`' for row in sorted(rows))}"
+        for (network, who, kind), rows in found.items()
+    ]
+    return "Peers that are not in a race:\n\n" + "\n".join(lines) + "\n"
+
+
+def not_ahead(results: list[Result]) -> str:
+    """Every row that is behind or misses its target, under its reason."""
+    groups: dict[str, list[Result]] = {}
+    for r in results:
+        if r.league != "floors" and (behind(r) or unmet(r)):
+            words = reason(r)
+            if words is None:
+                raise SystemExit(f"The row {r.key} is behind and has no reason in benchmarks/reasons.py.")
+            groups.setdefault(words, []).append(r)
+    text = []
+    for words, own in groups.items():
+        rows: dict[tuple[str, str, str], list[str]] = {}
+        for r in own:
+            kind = "slower" if behind(r) else "below its target"
+            where = f" at {r.batch}" if r.batch else ""
+            rows.setdefault((kind, r.league, r.row), []).append(
+                f"{r.network}{where} ({times(r.ratio)})".strip()
+            )
+        lines = [
+            f"    - `{row}` ({league}, {kind}): {', '.join(places)}"
+            for (kind, league, row), places in sorted(rows.items())
+        ]
+        text.append(f"- {words}\n" + "\n".join(lines) + "\n")
+    return "\n".join(text)
+
+
+def races(record: Record) -> str:
+    """A plain table of ratios."""
+    rows = []
+    for r in record.results:
+        best = r.peer or next(iter(r.peers), "")
+        target = "" if r.target is None else f"{r.sense} {r.target:g}"
+        verdict = {True: "met", False: "**not met**", None: ""}[r.met]
+        rows.append((r.row, times(r.ratio) if r.unit != "s" else f"{r.ratio:.2f} s", best, target, verdict,
+                     "; ".join(r.notes.values())))  # fmt: skip
+    return table(("row", "ratio", "beside", "target", "", "note"), rows)
+
+
+def grown(record: Record) -> str:
+    """How time and memory grow."""
+    rows = [
+        (
+            r.row,
+            times(r.ours),
+            times(r.peers.get("captum")),
+            f"at most {r.target:g}×",
+            "met" if r.met else "**not met**",
+        )
+        for r in record.results
+    ]
+    return table(("row", "verax", "Captum", "target", ""), rows)
+
+
+def league(record: Record) -> str:
+    """Implementations by kinds of network."""
+    kinds, text = record.details["kinds"], []
+    for method, names in record.details["table"].items():
+        rows = [(who, *(_verdict(cells[kind]) for kind in kinds)) for who, cells in names.items()]
+        text.append(f"**{method}**\n\n{table(('implementation', *kinds), rows)}")
+    alone = [
+        (f"`{method}`", who, "0" if gap < 1e-9 else f"{100 * gap:.0f} %")
+        for method, names in record.details["batches"].items()
+        for who, gap in names.items()
+    ]
+    text.append(
+        "The distance between the map of a sample alone and in a batch of four, with the same seeds:\n\n"
+        + table(("method", "implementation", "distance"), alone)
+    )
+    return "\n".join(text)
+
+
+def _verdict(cell: dict[str, object]) -> str:
+    error = cell.get("error")
+    if cell["does"] == "wrong":
+        return f"**wrong, {100 * error:.0f} %**"
+    if cell["does"] == "right":
+        return "right" if error < 1e-3 else f"right, {100 * error:.1f} %"
+    return "**made up**" if cell["does"] == "makes up" else str(cell["does"])
+
+
+def board(record: Record) -> str:
+    """Scores of implementations."""
+    names = ["verax", *dict.fromkeys(who for r in record.results for who in (*r.peers, *r.notes))]
+    text = []
+    for arena in record.details["arenas"]:
+        rows = []
+        for r in record.results:
+            if r.network == arena:
+                scores = {"verax": r.ours, **r.peers}
+                rows.append(
+                    (
+                        f"`{r.row}`",
+                        *(
+                            f"{scores[w]:.3f}" if w in scores else "fails" if w in r.notes else ""
+                            for w in names
+                        ),
+                    )
+                )
+        unit = next(r.unit for r in record.results if r.network == arena)
+        text.append(f"**{arena}** ({unit})\n\n{table(('method', *names), rows)}")
+    return "\n".join(text)
+
+
+def gpu(records: dict[str, Record]) -> str:
+    """The part for GPUs; nothing where nothing was measured."""
+    own = {name: record for name, record in records.items() if name.endswith("-cuda")}
+    if not own:
+        return ""
+    text = ["## On a GPU\n"]
+    for name, record in own.items():
+        text.append(made_by(record))
+        if record.details.get("floors"):
+            rows = [
+                (
+                    f"`{f['method']}`",
+                    f["network"],
+                    str(f["batch"]),
+                    f"{f['seconds']:.3g} s",
+                    f"{f['FLOP floor seconds']:.3g} s",
+                    f"{f['byte floor seconds']:.3g} s",
+                    f"{f['kernel'].removeprefix('aten.')} at {f['kernel TFLOP/s']:.3g} TFLOP/s",
+                    f"{100 * f['FLOP floor']:.0f} %",
+                    f"{f['samples a second']:.3g}",
+                )
+                for f in record.details["floors"]
+            ]
+            head = ("method", "network", "batch", "time", "FLOP floor", "byte floor")
+            head += ("dominating kernel alone", "of its rate", "samples/s")
+            text.append(table(head, rows))
+        if name.startswith("speed"):
+            text.append(methods(record))
+            text.append(notes(record))
+            text.append(not_ahead(record.results))
+        elif name.startswith("growth"):
+            text.append(grown(record))
+        if record.skipped:
+            text.append(f"{len(record.skipped)} rows were left out ({_why(record.skipped)}).\n")
+    return "\n".join(text) + "\n"
+
+
+def _why(skipped: list[str]) -> str:
+    counts: dict[str, int] = {}
+    for line in skipped:
+        words = line.rpartition(": ")[2]
+        counts[words] = counts.get(words, 0) + 1
+    return ", ".join(f"{words} {count}" for words, count in sorted(counts.items()))
+
+
+INTRODUCTION = """# Performance
+
+Written by `python benchmarks/render.py` from `benchmarks/results/*.json`, and by nothing else: a figure is
+here only if a command made it. `make bench` measures all of it again on a CPU, `make bench-gpu` on a GPU,
+and `make bench-check` measures a few rows and fails where a ratio fell by more than a stated margin.
+
+Everything is a ratio, with the peers in the same process, on the same network and inputs, in turns. On a
+CPU, all use one thread and are timed by the processor's clock. *p* is a plain pass: one forward and one
+backward to the input of the same batch. "2.1 p, 3.4× captum" reads: verax takes 2.1 plain passes, the best
+peer, Captum, 3.4 times that. Peers are measured as they come and *tuned* (64 rows a pass where they can be
+told), and the better of the two counts. A peer whose map is another one (1 % away or more) cannot win.
+Ratios from {level} to 1 are called level: the same row, measured twice, differs by that much. Bold ratios
+are below.
+
+## Targets
+
+"""
+MIDDLE = """
+![Times as fast as the best peer, by method](images/performance/speed.svg)
+
+## Where verax is not ahead
+
+Every row that is behind the best peer, or ahead by less than its target, with its reason.
+
+"""
+
+
+def page(records: dict[str, Record]) -> str:
+    """The whole page."""
+    here = {name: record for name, record in records.items() if not name.endswith("-cuda")}
+    everything = [result for record in here.values() for result in record.results]
+    parts = [INTRODUCTION.format(level=LEVEL), targets(everything), MIDDLE, not_ahead(everything)]
+    sections = [
+        ("speed", "Methods", lambda r: methods(r) + "\n" + notes(r) + f"\n{_left_out(r)}", None),
+        ("metrics", "Metrics beside Quantus", races, "metrics"),
+        ("data", "Making data", races, None),
+        ("growth", "Growth", grown, "growth"),
+        ("start-up", "Starting", races, None),
+        ("league", "Correctness league", league, "correctness"),
+        ("harness", "Implementations on the leaderboard", board, None),
+    ]
+    words = {
+        "metrics": "64 maps of 64 × 64. Values agree wherever the note does not say otherwise.",
+        "growth": "Time or memory of eight times the work over that of the work itself; memory beyond a"
+        " copy of the inputs and the maps.",
+        "league": "Errors against references that are written out in `benchmarks/league.py` and use "
+        "nothing of verax. *refuses* and *raises*: no map, which is better than a wrong one. "
+        "*made up*: a map where no rule exists. zennit merges batch normalisation here; its "
+        "canonizers for residual networks know torchvision's classes only.",
+        "harness": "The same methods of several libraries as methods of one study, judged by the same "
+        "truth. Differences come from defaults: which layer, which weights of the path, "
+        "which start of the relevance.",
+        "start-up": "Each in a process of its own; the unit is `import torch`.",
+        "data": "Pictures of TextBox beside a loop with PIL, samples of the climate field beside one in"
+        " Python.",
+    }
+    for name, title, draw, image in sections:
+        if name in here:
+            parts.append(f"\n## {title}\n\n{made_by(here[name])}\n")
+            if name in words:
+                parts.append(words[name] + "\n\n")
+            if image:
+                parts.append(f"![{title}](images/performance/{image}.svg)\n\n")
+            parts.append(draw(here[name]))
+    if "speed" in here and here["speed"].details.get("floors"):
+        parts.append("\n## Floors on a CPU\n\n" + cpu_floors(here["speed"]))
+    parts.append("\n" + gpu(records) if gpu(records) else "")
+    return "".join(parts).rstrip() + "\n"
+
+
+def cpu_floors(record: Record) -> str:
+    """What share of the dominating kernel's rate the two methods reach."""
+    rows = [
+        (f"`{f['method']}`", f["network"], str(f["batch"]), f"{100 * f['FLOP floor']:.0f} %",
+         f"{100 * f['byte floor']:.0f} %", f["kernel"].removeprefix("aten."))
+        for f in record.details["floors"]
+    ]  # fmt: skip
+    head = ("method", "network", "batch", "FLOP floor", "byte floor", "dominating kernel")
+    return (
+        "The share of the time that the arithmetic would take at the rate of the dominating kernel "
+        "alone, and that the "
+        "memory traffic would take at the rate of a copy.\n\n" + table(head, rows)
+    )
+
+
+def _left_out(record: Record) -> str:
+    return f"{len(record.skipped)} rows were left out ({_why(record.skipped)}).\n" if record.skipped else ""
+
+
+def draw(records: dict[str, Record]) -> None:
+    """All pictures."""
+    import drawings
+
+    if "speed" in records:
+        drawings.speed(records["speed"].results, IMAGES / "speed.svg")
+    if "metrics" in records:
+        drawings.metrics(records["metrics"].results, IMAGES / "metrics.svg")
+    if "growth" in records:
+        drawings.growth(records["growth"].results, IMAGES / "growth.svg")
+    if "league" in records:
+        drawings.correctness(records["league"], IMAGES / "correctness.svg")
+
+
+def main() -> None:
+    """Write the page, or say whether it is up to date."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page would change")
+    asked = parser.parse_args()
+    records = read_all()
+    text = page(records)
+    if asked.check:
+        if PAGE.read_text() != text:
+            sys.exit(
+                "docs/performance.md does not match benchmarks/results; run: python benchmarks/render.py"
+            )
+        return
+    draw(records)
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""Benchmarks: records say nothing of a machine, the page matches them, and the guard can fail."""
+
+import importlib
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def load():
+    """Modules of the benchmarks, which import each other by their names."""
+    sys.path.insert(0, str(FOLDER))
+    before = set(sys.modules)
+    yield importlib.import_module
+    sys.path.remove(str(FOLDER))
+    for name in set(sys.modules) - before:
+        found = getattr(sys.modules[name], "__file__", None)
+        if found and Path(found).parent == FOLDER:
+            del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def records(load):
+    return load("records")
+
+
+@pytest.fixture
+def race(records):
+    """A row in which verax takes 2 units, one peer 3 and another, whose map is wrong, 1."""
+    return records.race("methods", "gradient", {"verax": 2.0, "a": 3.0, "b": 1.0}, ["b"], target=1.0)
+
+
+def test_a_wrong_peer_cannot_win(race):
+    assert (race.peer, race.ratio, race.ahead, race.met) == ("a", 1.5, True, True)
+    assert race.peers == {"a": 3.0, "b": 1.0}
+
+
+def test_nobody_else_means_no_target(records):
+    alone = records.race("methods", "rise", {"verax": 2.0}, target=10.0)
+    assert (alone.peer, alone.ratio, alone.target, alone.met) == (None, None, None, None)
+
+
+def test_targets_have_two_senses(records):
+    row = records.Result("growth", "memory", ratio=1.4, target=1.5, sense="at most")
+    assert row.met
+    assert not replace(row, ratio=1.6).met
+    assert not replace(row, sense="at least").met
+    with pytest.raises(ValueError, match="at least or at most"):
+        replace(row, sense="about")
+
+
+def test_records_come_back_as_they_were_written(records, race, tmp_path):
+    record = records.Record("x", "python x", {"cores": 2}, {"torch": "2"}, [race], ["y: too long"])
+    path = records.write(record, tmp_path)
+    assert records.read(path) == record
+    assert [file.name for file in tmp_path.iterdir()] == ["x.json"]  # nothing half-written is left
+
+
+def test_rows_that_are_measured_again_replace_the_old_ones(records, race):
+    old = records.Record("x", "a", {}, {}, [race, replace(race, row="other")], [], {"kept": 1})
+    new = records.Record("x", "b", {}, {}, [replace(race, ratio=9.0), replace(race, batch=7)])
+    found = records.merged(old, new)
+    assert [(row.row, row.batch, row.ratio) for row in found.results] == [
+        ("gradient", 0, 9.0),
+        ("other", 0, 1.5),
+        ("gradient", 7, 1.5),
+    ]
+    assert found.details == {"kept": 1}
+
+
+def test_a_failed_write_leaves_the_old_record(records, race, tmp_path, monkeypatch):
+    record = records.Record("x", "python x", {}, {}, [race])
+    old = records.write(record, tmp_path).read_text()
+
+    def fail(*given):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="no space"):
+        records.write(replace(record, command="other"), tmp_path)
+    assert (tmp_path / "x.json").read_text() == old
+    assert [file.name for file in tmp_path.iterdir()] == ["x.json"]
+
+
+COMMITTED = sorted((FOLDER / "results").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
+def test_records_tell_hardware_and_versions_and_no_machine(path):
+    content = json.loads(path.read_text())
+    assert content["machine"]["processor"]
+    assert content["versions"]["verax"]
+    assert content["versions"]["torch"]
+    assert content["command"].startswith("python benchmarks/")
+    text = path.read_text()
+    assert not re.search(r"/(home|root|tmp|work|Users)/", text)
+    import platform
+
+    assert platform.node() in ("", "localhost") or f'"{platform.node()}"' not in text
+
+
+def test_the_page_matches_its_records(load, records):
+    render = load("render")
+    assert len(COMMITTED) >= 6
+    assert render.PAGE.read_text() == render.page(records.read_all()), "run: python benchmarks/render.py"
+    for image in re.findall(r"\(images/([^)]+)\)", render.PAGE.read_text()):
+        assert (ROOT / "docs" / "images" / image).is_file()
+
+
+def test_a_gpu_has_a_part_of_its_own_once_it_was_measured(load, records, race):
+    render = load("render")
+    assert render.gpu({"speed": None}) == ""
+    machine = {
+        "processor": "p",
+        "threads": 1,
+        "cores": 2,
+        "python": "3",
+        "gpu": "H",
+        "gpu memory GiB": 1,
+        "cuda": "12",
+    }
+    words = ("method", "network", "kernel")
+    numbers = ("seconds", "FLOP floor seconds", "byte floor seconds", "kernel TFLOP/s", "FLOP floor")
+    floor = (
+        dict.fromkeys(words, "aten.mm")
+        | dict.fromkeys(numbers, 0.5)
+        | {"batch": 256, "samples a second": 9.0}
+    )
+    row = replace(race, network="cnn4", batch=256, device="cuda", notes={"zennit": "not installed"})
+    details = {"floors": [floor]}
+    record = records.Record(
+        "speed-cuda", "python x", machine, {"zennit": None}, [row], ["a: too long"], details
+    )
+    text = render.gpu({"speed-cuda": record})
+    for words in ("## On a GPU", "not installed: zennit", "mm at 0.5 TFLOP/s", "50 %", "1.50×", "too long 1"):
+        assert words in text
+
+
+def test_a_row_that_is_behind_needs_a_reason(load, records):
+    render = load("render")
+    row = records.race("data", "clouds", {"verax": 2.0, "loop": 1.0}, target=1.0)
+    with pytest.raises(SystemExit, match="clouds"):
+        render.not_ahead([row])
+    assert render.not_ahead([replace(row, ratio=1.5)]) == ""
+
+
+def test_the_guard_fails_past_its_margin(load, records, race):
+    check = load("check")
+    known = records.Record("speed", "python x", {}, {}, [race])
+    lines, bad = check.compared([replace(race, ratio=1.5 * 0.7)], known)
+    assert not bad
+    assert "committed 1.50" in lines[0]
+    lines, bad = check.compared([replace(race, ratio=1.5 * 0.6)], known)
+    assert [row.row for row in bad] == ["gradient"]
+    assert "WORSE" in lines[0]
+    lines, bad = check.compared([replace(race, row="other", ratio=0.1)], known)
+    assert not bad
+    assert "not committed" in lines[0]
+
+
+def test_the_guard_knows_ratios_that_should_be_small(load, records):
+    check = load("check")
+    row = records.Result("growth", "memory", ratio=1.2, target=1.5, sense="at most")
+    assert check.worse(replace(row, ratio=1.7), row)
+    assert not check.worse(replace(row, ratio=1.5), row)
+    assert not check.worse(replace(row, ratio=None), row)
+
+
+def test_the_shortest_of_turns_counts(load):
+    timing = load("timing")
+    turns = []
+    times = timing.best({"a": lambda: turns.append("a"), "b": lambda: turns.append("b")}, 0.0, least=3)
+    assert turns == ["a", "b"] * 3
+    assert set(times) == {"a", "b"}
+
+
+def test_peak_memory_sees_what_is_gone_again(load):
+    timing = load("timing")
+    import torch
+
+    most = timing.peak_memory(lambda: torch.ones(16 * 2**20).sum())
+    if most is None:
+        pytest.skip("this system does not tell a process its peak memory")
+    assert 50 < most < 200  # 64 MiB
+
+
+def test_floors_count_the_arithmetic_of_a_layer(load):
+    import torch
+
+    floors = load("floors")
+    with torch.no_grad(), floors.Count() as count:
+        torch.mm(torch.ones(3, 5), torch.ones(5, 7))
+    assert count.flops == 2 * 3 * 5 * 7
+    assert count.bytes >= 4 * (15 + 35 + 21)
+    assert count.largest[0] == count.flops
+
+
+def test_an_absent_peer_leaves_a_note(load, monkeypatch):
+    speed = load("speed")
+    contest = next(c for c in speed.CONTESTS if c.method == "input-x-gradient")
+
+    def absent(module):
+        raise ImportError(name=module)
+
+    monkeypatch.setattr(speed, "load", absent)
+    racing, notes, wrong = speed.entrants(contest, speed.workload("sst-mlp").first(2))
+    assert list(racing) == ["verax"]
+    assert notes == {"captum": "not installed"}
+    assert not wrong
+
+
+def test_maps_that_differ_are_called_other_maps(load):
+    speed = load("speed")
+    contest = next(c for c in speed.CONTESTS if c.method == "input-x-gradient")
+    wrong = replace(contest, peers={"captum": lambda w: w.x, "captum tuned": contest.peers["captum"]})
+    _, notes, other = speed.entrants(wrong, speed.workload("sst-mlp").first(2))
+    assert other == ["captum"]
+    assert "another map" in notes["captum"]
+    assert "captum tuned" not in notes
