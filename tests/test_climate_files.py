@@ -448,7 +448,7 @@ def test_a_single_wrong_value_is_named_with_its_cell(tmp_path, by, value):
     axes = {"lat": np.linspace(50, -50, 6), "lon": np.arange(6) * 10.0}
     np.savez(tmp_path / "filled.npz", sst=values, **axes)
     words = rf"has the value {value:g} at 10S 20E \(time 18 of 120\), \d+ robust standard deviations"
-    with pytest.raises(InvalidInput, match=words):
+    with pytest.warns(VeraxWarning, match=words):
         field(tmp_path / "filled.npz", coarsen=3, by=by) if by == "means" else field(tmp_path / "filled.npz")
     values[17, 3, 2] = np.nan
     np.savez(tmp_path / "marked.npz", sst=values, **axes)
@@ -480,8 +480,16 @@ def test_the_strangest_value_is_found_beside_land_and_constant_cells():
     values[:, 0, 0], values[:, 1, 1] = np.nan, 5.0
     values[3, 2, 3], values[4, 2, 3], values[5, 0, 1] = -99.99, -99.99, 60.0
     found = strangest(values)
-    assert (found.time, found.row, found.column, found.value) == (3, 2, 3, -99.99)
+    assert (found.time, found.row, found.column, found.value) == (5, 0, 1, 60.0)  # two are no single one
     assert strangest(np.full((5, 2, 2), np.nan)) is None
+
+
+def test_records_protect_each_other_and_missing_values_hide_nothing():
+    values = np.random.default_rng(0).normal(size=(240, 4, 5))
+    values[:6, 2, 2] = [30, 40, 50, 60, 70, 80]
+    assert strangest(values) is None
+    values[:9, 1, 1], values[9, 1, 1] = np.nan, -99.0
+    assert strangest(values[:24]).value == -99.0
 
 
 @pytest.mark.parametrize("by", ["points", "means"])

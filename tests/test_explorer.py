@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import made_up_runs
 import verax
@@ -534,6 +535,18 @@ def test_a_climate_page_is_accessible_and_fits(browser, climate, width, scheme):
     assert tab.faults == []
     assert tab.asked() == []
     tab.close()
+
+
+def test_grids_that_run_from_south_to_north_are_no_others_globe():
+    cells = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
+    north = {"t|cells": cells, "t|latitudes": torch.tensor([60.0, 0.0]), "t|geographic": torch.tensor(True)}
+    north["t|longitudes"] = torch.tensor([0.0, 90.0])
+    south = {**north, "t|latitudes": torch.tensor([0.0, 60.0])}
+    one, other = globes.Globe.of(north, "t"), globes.Globe.of(south, "t")
+    assert one.data() == other.data()
+    assert one.key() != other.key()
+    values = np.array([4.0, 3.0, 2.0, 1.0])
+    assert one.levels(values).tolist() == other.levels(values)[::-1].tolist()
 
 
 def test_hostile_names_on_a_globe_stay_inert(browser, tmp_path):

@@ -538,7 +538,7 @@ def changes_everything(model, inputs, targets):
     torch.set_grad_enabled(False)
     torch.manual_seed(1)
     torch.set_num_threads(2)
-    torch.use_deterministic_algorithms(True)
+    torch.use_deterministic_algorithms(True, warn_only=True)
     np.random.seed(1)  # noqa: NPY002
     np.seterr(all="raise")
     random.seed(1)
@@ -557,6 +557,7 @@ def surroundings():
         torch.get_rng_state().tolist(),
         torch.get_num_threads(),
         torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
         str(np.random.get_state()),  # noqa: NPY002
         np.geterr(),
         random.getstate(),

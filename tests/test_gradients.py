@@ -519,3 +519,30 @@ def test_names_and_facts():
         assert method.transfer == {"deep-shap": "shap"}.get(
             name, "gray" if name in ("smoothgrad-squared", "vargrad", "fullgrad") else "heat"
         )
+
+
+class Gate(nn.Module):
+    """Gives a constant where no sample of the batch is bright."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense, self.prior = nn.Linear(12, 3), nn.Parameter(torch.zeros(3))
+
+    def forward(self, x):
+        bright = x.flatten(1).amax(1) > 0.5
+        if not bright.any():
+            return self.prior.expand(len(x), 3)
+        out = self.prior.expand(len(x), 3).clone()
+        out[bright] = self.dense(x[bright].flatten(1))
+        return out
+
+
+def test_a_gate_that_stays_shut_has_a_gradient_of_zero_whatever_the_batch():
+    x = torch.rand(6, 3, 2, 2, generator=torch.Generator().manual_seed(0)) / 2 + 0.5
+    x[4:] *= 0.1
+    model = Gate()
+    whole = verax.explain(model, x, torch.zeros(6, dtype=torch.int64), "gradient", batch_size=6)
+    assert whole[:4].abs().amax() > 0
+    for size in (1, 2):
+        apart = verax.explain(model, x, torch.zeros(6, dtype=torch.int64), "gradient", batch_size=size)
+        assert torch.equal(apart, whole)

@@ -498,3 +498,13 @@ def test_double_networks_take_single_inputs(data):
             verax.explain(Module().eval(), inputs, targets, method=name),
             1e-4,
         )
+
+
+def test_a_precision_that_was_set_for_each_library_apart_is_no_obstacle():
+    before = torch.backends.cuda.matmul.fp32_precision
+    try:
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+        maps = verax.explain(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), torch.rand(2, 3, 2, 2))
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+    assert maps.shape == (2, 3, 2, 2)

@@ -229,3 +229,10 @@ def test_listings_print_everything():
     assert type(table[["n"]]) is pd.DataFrame
     assert ("word " * 9).strip() in table._repr_html_()
     assert listings.text(table[:0], 40).split() == ["name", "n", "x", "about"]
+
+
+def test_holes_have_outlines_where_they_are_asked_for():
+    mask = np.ones((20, 20), bool)
+    mask[5:10, 5:10] = False
+    assert not gallery.outline(mask, 1).any()
+    assert gallery.outline(mask, 1, holes=True).sum() == 16

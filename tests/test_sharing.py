@@ -164,3 +164,21 @@ def test_slopes_of_relu_are_the_quotient_and_its_limits():
     pairs = through_relu(m, x[:, None], low[None])
     torch.testing.assert_close(pairs.diagonal(), m.diagonal() * limits)
     assert relu_slope(torch.tensor([float("nan")]), torch.tensor([1.0])).isnan().all()
+
+
+class Padded(nn.Module):
+    """Adds rows until their number is a multiple of four, and takes them off again."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = plain()
+
+    def forward(self, x):
+        more = -len(x) % 4
+        return self.inner(torch.cat([x, x[:1].expand(more, *x.shape[1:])]))[: len(x)]
+
+
+def test_a_network_that_pads_its_batch_is_taken_pair_by_pair():
+    x, low, targets = X[[0, 1, 2, 0]], LOW[:3], TARGETS[[0, 1, 2, 0]]
+    found = deep_shap(Padded(), x, targets, Streams.of(torch.arange(4), "test"), low)
+    assert torch.allclose(found, pair_by_pair(Padded(), x, low, targets), rtol=1e-9, atol=1e-13)

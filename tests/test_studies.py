@@ -762,3 +762,25 @@ def test_other_weights_and_parameters_have_other_keys(own_store, impostor):
     one = [{"name": "integrated-gradients", "label": "same", "steps": 5}]
     two = [{"name": "integrated-gradients", "label": "same", "steps": 6}]
     assert len(keys(methods=one) - keys(methods=two)) == 1
+
+
+def test_an_option_of_run_that_is_misspelt_gets_the_nearest():
+    with pytest.raises(InvalidParameter, match=r"verax.run has no option 'method'; did you mean 'methods'\?"):
+        verax.run("smerf-quick", method=["gradient"])
+
+
+def test_a_method_without_any_numbers_is_said_to_tell_nothing(tmp_path):
+    def nothing(model, inputs, targets):
+        return torch.full_like(inputs, torch.nan)
+
+    done = verax.run(
+        "smerf-quick",
+        methods=[nothing],
+        tasks=["textbox/simple-fr"],
+        samples=2,
+        certify=0,
+        quiet=True,
+        out=tmp_path / "run",
+        store=tmp_path / "store",
+    )
+    assert "all maps of nothing are constant or hold no numbers" in done.report().read_text()

@@ -54,7 +54,21 @@ def gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
         point = leaf(inputs)
         chosen = select(model(point.clone()), targets)  # a copy: a network may work in place on its input
         (slope,) = slopes_of(chosen, [point])
+    if slope is None and _still(model, inputs, targets, chosen.detach()):
+        return torch.zeros_like(inputs)
     return connected(slope).detach()
+
+
+def _still(model: nn.Module, inputs: Tensor, targets: Tensor, before: Tensor) -> bool:
+    """Whether the explained outputs stay as they are when every input moves a little.
+
+    Then there is no way to the input because there is nothing to pass on: a gate that no sample of the batch
+    opens. A network that hides its input from autograd still follows it.
+    """
+    way = torch.arange(inputs.numel(), device=inputs.device).reshape(inputs.shape) % 2 * 2 - 1
+    moved = inputs.detach() + 0.01 * (1 + inputs.detach().abs()) * way
+    with torch.no_grad():
+        return torch.equal(select(model(moved), targets), before)
 
 
 Points = Callable[[slice, slice], Tensor]

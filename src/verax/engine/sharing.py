@@ -67,6 +67,8 @@ class Pairs(DeepLift):
         if not known or len(x) != self.samples * self.references or x.dim() < 2:
             return super().activation(operation)
         few, low = x.detach()[:: self.references].clone(), self.taped("relu", x.shape[1:])[0]
+        if len(low) != self.references:
+            raise UnsupportedOperation("The network adds rows to its batch: pairs cannot share theirs.")
 
         def back(g: Tensor) -> Sequence[Tensor]:
             pairs = g.reshape(len(few), len(low), *few.shape[1:])

@@ -37,13 +37,27 @@ def _set_modes(modes: Iterable[tuple[nn.Module, bool]]) -> None:
             module.training = training
 
 
+def _matmul_precision() -> str | None:
+    """The precision of matrix products; None where it was set for each library apart, which torch refuses."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return None
+
+
 _CPU = torch.device("cpu")
 _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (torch.get_default_dtype, torch.set_default_dtype),
     (torch.is_grad_enabled, torch.set_grad_enabled),
     (torch.get_num_threads, torch.set_num_threads),
-    (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
-    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    (
+        lambda: (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        lambda both: torch.use_deterministic_algorithms(both[0], warn_only=both[1]),
+    ),
+    (_matmul_precision, torch.set_float32_matmul_precision),
     (torch.get_default_device, lambda device: torch.set_default_device(None if device == _CPU else device)),
     (np.geterr, lambda errors: np.seterr(**errors)),
 )
@@ -61,7 +75,7 @@ def settings_kept() -> Iterator[None]:
         yield
     finally:
         for (ask, put), value in zip(_SETTINGS, before, strict=True):
-            if ask() != value:
+            if value is not None and ask() != value:
                 put(value)
 
 

@@ -89,9 +89,9 @@ def levels(values: NDArray[Any]) -> Pixels:
     return np.asarray(((rooted + 1) / 2 * (LEVELS - 1)).round(), dtype=np.uint8)
 
 
-def outline(mask: Mask, thickness: int) -> Mask:
-    """The pixels just outside a mask; holes, as in letters, have no outline of their own."""
-    whole = binary_fill_holes(mask)
+def outline(mask: Mask, thickness: int, *, holes: bool = False) -> Mask:
+    """The pixels just outside a mask; holes, as in letters, have no outline of their own unless asked for."""
+    whole = mask if holes else binary_fill_holes(mask)
     return np.asarray(binary_dilation(whole, np.ones((3, 3)), thickness) & ~whole)
 
 

@@ -104,6 +104,10 @@ class Globe:
         maps[..., self.rows, self.columns] = gallery.levels(finite / np.where(peak > 0, peak, 1))
         return maps
 
+    def key(self) -> tuple[Any, ...]:
+        """Equal for grids with the same cells in the same order: a field may run from south to north."""
+        return self.data(), self.rows.tolist(), self.columns.tolist()
+
     def data(self) -> dict[str, Any]:
         """What the page needs to draw on it: edges, and rows of 1 (a cell) and 0 (land)."""
         return {

@@ -271,5 +271,6 @@ def _marked(entry: Any) -> bytes:
     ):
         bits = np.unpackbits(np.frombuffer(base64.b64decode(code), np.uint8))[: high * wide]
         mask = Image.fromarray(bits.reshape(high, wide) * 255).resize(image.size, Image.Resampling.NEAREST)
-        pixels[gallery.outline(np.asarray(mask) > 0, 5) & where] = tuple(bytes.fromhex(colour[1:]))
+        edge = gallery.outline(np.asarray(mask) > 0, 5, holes=True)  # a map may show all but a hole
+        pixels[edge & where] = tuple(bytes.fromhex(colour[1:]))
     return gallery.png(pixels)

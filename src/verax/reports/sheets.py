@@ -121,9 +121,9 @@ class _Drawer:
 
     def _vectors(self, task: str) -> Drawn:
         globe = Globe.of(self.cases, task)
-        data = [one.data() for one in self.globes]
-        place = data.index(globe.data()) if globe.data() in data else len(data)
-        if place == len(data):
+        known = [one.key() for one in self.globes]
+        place = known.index(globe.key()) if globe.key() in known else len(known)
+        if place == len(known):
             self.globes.append(globe)
         groups, ids = (self.cases[f"{task}|{part}"].tolist() for part in ("group", "ids"))
         scenes = [

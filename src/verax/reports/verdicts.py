@@ -53,6 +53,8 @@ def verdict(board: pd.DataFrame | None, family: str, protocol: str, failed: Coll
     mean = number(best["value"], best["low"], best["high"], 2)
     phrase = _PHRASES[protocol].format(mean=mean, its=_are(first, "its", "their"))
     text = f"On {where}, {who}: {phrase}.{_against_control(best)}"
+    if best["degenerate"] >= best["samples"] > 0:
+        text += f" But all maps of {first[0]} are constant or hold no numbers, so that they tell nothing."
     rest = ranked[~ranked["method"].isin(first)]
     overlaps = rest["high"] >= best["low"] if higher else rest["low"] <= best["high"]
     level = [str(name) for name in rest.loc[overlaps, "method"]]

@@ -8,13 +8,15 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from verax import devices, progress, tasks
-from verax.errors import Interrupted, MethodFailed, OutputError, VeraxWarning
+from verax.errors import Interrupted, InvalidParameter, MethodFailed, OutputError, VeraxWarning
 from verax.files import atomically, make_folder, store_folder, unless_empty, write_atomically
 from verax.methods.base import METHODS, Function, Method, method
 from verax.metrics import METRICS, Metric
@@ -168,6 +170,9 @@ def run(
         time_limit: seconds that one unit, or one training, may take.
         **more: options of the executor.
     """
+    for name in more:
+        if near := get_close_matches(name, signature(run).parameters, 1, 0.8):
+            raise InvalidParameter(f"verax.run has no option {name!r}; did you mean {near[0]!r}?")
     options = Options(executor, workers, overwrite, keep_maps, time_limit, more).checked()
     chosen = described(
         study,

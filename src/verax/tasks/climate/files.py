@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from verax.errors import InvalidInput, InvalidParameter, MissingFile, UnknownName, suggestion
+from verax.errors import InvalidInput, InvalidParameter, MissingFile, UnknownName, VeraxWarning, suggestion
 from verax.tasks.climate import netcdf
 from verax.tasks.climate import preprocessing as steps
 from verax.tasks.climate.arrays import load
@@ -189,10 +190,12 @@ def _from_series(raw: Series, reading: Reading) -> Field:
     steps.check_values(raw.values, raw.what)  # before means can hide them
     if (odd := strangest(raw.values)) is not None:
         place = raw.grid(np.ones(raw.values.shape[1:], dtype=bool)).place((odd.row, odd.column))
-        raise InvalidInput(
+        warnings.warn(
             f"{raw.what} has the value {odd.value:.6g} at {place} (time {odd.time + 1} of "
-            f"{len(raw.values)}), {odd.score:.0f} robust standard deviations from the rest of its cell: mark "
-            "missing values as NaN, or limit it where it is real."
+            f"{len(raw.values)}), {odd.score:.0f} robust standard deviations from the rest of its cell: if "
+            "it stands for a missing value, mark it as NaN.",
+            VeraxWarning,
+            stacklevel=2,
         )
     raw = raw.coarser(reading.coarsen, reading.by, reading.share)
     values = raw.values

@@ -1,10 +1,11 @@
-"""Values that are implausibly far from the rest of their cell, as a fill value at a single time is.
+"""Single values that are implausibly far from the rest of their cell, as a fill value at one time is.
 
 A value is strange where both hold: its robust z-score (Iglewicz and Hoaglin, How to Detect and Handle
 Outliers, 1993: the distance from the cell's median over 1.4826 times the median absolute deviation) passes
-`FAR`, and it lies outside of all other values of its cell by more than `GAP` times their range. The second
-lets skewed data be, such as rain, whose records follow each other. Cells that hardly change are measured by
-the usual cell.
+`FAR`, and it lies beyond all other values of its cell by more than `GAP` times their range. The second lets
+skewed data be, such as rain, whose records follow each other; two such values in a cell pass.
+Cells that hardly change are measured by the usual cell. Rare events look the same, so that it is a reason to
+look, not to refuse.
 """
 
 from __future__ import annotations
@@ -20,11 +21,8 @@ GAP = 3.0
 _USUAL = 500
 """Cells that say what is usual."""
 
-_QUICK = 4.0
-"""Standard deviations that a strange value is away from its cell's mean at least, in all but short series."""
-
-_SHORT = 18
-"""Times in a series in which no value can be so far away."""
+_QUICK, _SHORT = 3.0, 24
+"""Standard deviations that a strange value is away from its cell's mean at least, from so many values on."""
 
 _AT_ONCE = 2**22
 """Numbers that are looked at together."""
@@ -54,12 +52,20 @@ def _spread(cells: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np
     return middle, 1.4826 * np.nanmedian(np.abs(cells - middle), 0)
 
 
-def _extremes(
-    cells: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Smallest and largest value of each column, and how far the farther is from the mean, in deviations."""
-    low, high, middle = np.nanmin(cells, 0), np.nanmax(cells, 0), np.nanmean(cells, 0)
-    return low, high, np.maximum(high - middle, middle - low) / np.nanstd(cells, 0)
+def _extremes(cells: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of each column: the two smallest and the two largest values ``(4, C)``; NaN counts for nothing."""
+    missing = np.isnan(cells)
+    low = np.partition(np.where(missing, np.inf, cells), 1, axis=0)[:2]
+    high = np.partition(np.where(missing, -np.inf, cells), -2, axis=0)[-2:]
+    return np.concatenate([low, high])
+
+
+def _asked(cells: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Columns that may hold a strange value: the others need no sorting."""
+    away = np.maximum(np.nanmax(cells, 0) - np.nanmean(cells, 0), np.nanmean(cells, 0) - np.nanmin(cells, 0))
+    count: NDArray[np.int64] = np.isfinite(cells).sum(0)
+    found: NDArray[np.bool_] = (count > 2) & ((count < _SHORT) | (away > _QUICK * np.nanstd(cells, 0)))
+    return found
 
 
 def strangest(series: NDArray[np.float64]) -> Strange | None:
@@ -68,27 +74,27 @@ def strangest(series: NDArray[np.float64]) -> Strange | None:
     with warnings.catch_warnings(), np.errstate(invalid="ignore", divide="ignore"):
         warnings.simplefilter("ignore", RuntimeWarning)  # land has neither mean nor median
         step = max(1, _AT_ONCE // len(cells))
-        parts = [_extremes(cells[:, start : start + step]) for start in range(0, cells.shape[1], step)]
-        low, high, away = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        known = np.flatnonzero(low < high)
-        if not len(known):
-            return None
-        asked = known if len(cells) < _SHORT else known[away[known] > _QUICK]
-        if not len(asked):
+        parts = [_asked(cells[:, start : start + step]) for start in range(0, cells.shape[1], step)]
+        asked = np.flatnonzero(np.concatenate(parts))
+        ranges = np.nanmax(cells, 0) - np.nanmin(cells, 0)
+        known = np.flatnonzero(ranges > 0)
+        if not len(asked) or not len(known):
             return None
         usual = known[:: -(-len(known) // _USUAL)]
-        scale, reach = np.median(_spread(cells[:, usual])[1]), np.median((high - low)[usual])
+        scale, reach = np.median(_spread(cells[:, usual])[1]), np.median(ranges[usual])
         found = cells[:, asked]
+        least, low, high, most = _extremes(found)
         middle, own = _spread(found)
-        score = np.abs(found - middle) / np.maximum(own, scale / 2)
-        far = score > FAR
-        rest = np.where(far, np.nan, found)
-        low, high = np.nanmin(rest, 0), np.nanmax(rest, 0)
-        width = np.maximum(high - low, reach if reach > 0 else np.nanmax(high) - np.nanmin(low))
-        beyond = np.maximum(low - found, found - high) > GAP * width
-        score = np.where(far & beyond, score, 0.0)
-    time, place = np.unravel_index(int(np.argmax(score)), score.shape)
-    if score[time, place] == 0:
+        unit = np.maximum(own, scale / 2)
+        up = most - middle >= middle - least
+        value = np.where(up, most, least)
+        gap = np.where(up, most - high, low - least)
+        rest = np.maximum(np.where(up, high - least, most - low), reach)
+        score = np.abs(value - middle) / np.where(unit > 0, unit, rest)
+        score = np.where((score > FAR) & (gap > GAP * rest), score, 0.0)
+    place = int(np.argmax(score))
+    if score[place] == 0:
         return None
     row, column = divmod(int(asked[place]), series.shape[2])
-    return Strange(int(time), row, column, float(found[time, place]), float(score[time, place]))
+    time = int(np.flatnonzero(found[:, place] == value[place])[0])
+    return Strange(time, row, column, float(value[place]), float(score[place]))
