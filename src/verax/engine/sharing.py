@@ -46,6 +46,8 @@ class Pairs(DeepLift):
 
     def recall(self, values: Sequence[Tensor]) -> Sequence[Tensor]:
         """What is on the tape, once for each sample."""
+        if any(v.dim() and len(v) % self.references for v in values):
+            raise self._divided()
         if self.samples == 1:
             return values
         return [v.repeat(self.samples, *[1] * (v.dim() - 1)) if v.dim() else v for v in values]
@@ -68,13 +70,17 @@ class Pairs(DeepLift):
             return super().activation(operation)
         few, low = x.detach()[:: self.references].clone(), self.taped("relu", x.shape[1:])[0]
         if len(low) != self.references:
-            raise UnsupportedOperation("The network adds rows to its batch: pairs cannot share theirs.")
+            raise self._divided()
 
         def back(g: Tensor) -> Sequence[Tensor]:
             pairs = g.reshape(len(few), len(low), *few.shape[1:])
             return (through_relu(pairs, few[:, None], low[None]).reshape(g.shape),)
 
         return attach(self._spread(operation(few)), back, x, spare=True)
+
+    @staticmethod
+    def _divided() -> UnsupportedOperation:
+        return UnsupportedOperation("The network divides or pads its batch: pairs cannot share their rows.")
 
     def _spread(self, rows: Tensor) -> Tensor:
         """Rows of samples as rows of pairs, in memory of their own: a network may overwrite them."""
