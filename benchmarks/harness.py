@@ -185,7 +185,7 @@ def main() -> None:
     if asked.write:
         record = records.Record(
             "harness",
-            "python benchmarks/harness.py --write",
+            f"python benchmarks/harness.py --samples {asked.samples} --write",
             records.machine(),
             records.versions(),
             results,

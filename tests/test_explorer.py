@@ -539,16 +539,18 @@ def test_a_climate_page_is_accessible_and_fits(browser, climate, width, scheme):
     tab.close()
 
 
-def test_grids_that_run_from_south_to_north_are_no_others_globe():
+def test_grids_that_run_from_south_to_north_are_no_others_globe(tmp_path):
     cells = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
-    north = {"t|cells": cells, "t|latitudes": torch.tensor([60.0, 0.0]), "t|geographic": torch.tensor(True)}
-    north["t|longitudes"] = torch.tensor([0.0, 90.0])
-    south = {**north, "t|latitudes": torch.tensor([0.0, 60.0])}
-    one, other = globes.Globe.of(north, "t"), globes.Globe.of(south, "t")
-    assert one.data() == other.data()
-    assert one.key() != other.key()
-    values = np.array([4.0, 3.0, 2.0, 1.0])
-    assert one.levels(values).tolist() == other.levels(values)[::-1].tolist()
+    grid = {"cells": cells, "longitudes": torch.tensor([0.0, 90.0]), "geographic": torch.tensor(True)}
+    case = {part: torch.tensor([[4.0, 3.0, 2.0, 1.0]]) for part in ("inputs", "values")}
+    rest = {**grid, **case, "group": torch.tensor([0]), "ids": torch.tensor([0])}
+    latitudes = {"north": torch.tensor([60.0, 0.0]), "south": torch.tensor([0.0, 60.0])}
+    cases = {f"{task}|{part}": value for task in latitudes for part, value in rest.items()}
+    cases |= {f"{task}|latitudes": value for task, value in latitudes.items()}
+    drawer = sheets._Drawer(cases, sheets.Album(tmp_path))
+    drawn = [drawer.globes[drawer.of(task, {}).globe].levels(case["values"].numpy()) for task in latitudes]
+    assert drawn[0].tolist() == drawn[1][:, ::-1].tolist()
+    assert drawn[0].tolist() != drawn[1].tolist()
 
 
 def test_hostile_names_on_a_globe_stay_inert(browser, tmp_path):

@@ -508,3 +508,17 @@ def test_a_precision_that_was_set_for_each_library_apart_is_no_obstacle():
     finally:
         torch.backends.cuda.matmul.fp32_precision = before
     assert maps.shape == (2, 3, 2, 2)
+
+
+def test_a_method_that_changes_how_torch_warns_does_not_last():
+    def rude(model, inputs, targets):
+        torch.use_deterministic_algorithms(False)
+        return inputs
+
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        verax.explain(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), torch.rand(2, 3, 2, 2), None, rude)
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)

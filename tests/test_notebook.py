@@ -148,6 +148,7 @@ def test_alignments_show_what_was_marked_and_shown():
 
     marked, shown = torch.zeros(2, 40, 40, dtype=torch.bool), torch.zeros(2, 40, 40, dtype=torch.bool)
     marked[:, 5:20, 5:20], shown[:, 15:30, 15:30] = True, True
+    shown[1], shown[1, 22:30, 22:30] = True, False  # all but a hole, which has the only edge
     columns = {f"{name}{end}": [0.2, 0.4] for name in SCORES[:2] for end in ("", "/random", "/centre")}
     table = pd.DataFrame({"id": [EVIL, "b"], "label": [0, 1], "right": [True, False], "area": [0.1, 0.1],
                           "empty": [False, False], "flat": [False, False], **columns})  # fmt: skip
@@ -156,9 +157,10 @@ def test_alignments_show_what_was_marked_and_shown():
     assert EVIL not in html
     found = _pictures(html)
     assert len(found) == 2
-    pixels = np.asarray(Image.open(io.BytesIO(found[0][1])))
-    for colour in (FOCUS, AVOID):
-        assert (pixels == tuple(bytes.fromhex(colour[1:]))).all(-1).any()
+    for _, picture in found:
+        pixels = np.asarray(Image.open(io.BytesIO(picture)))
+        for colour in (FOCUS, AVOID):
+            assert (pixels == tuple(bytes.fromhex(colour[1:]))).all(-1).any()
 
 
 def test_differences_have_pictures(tmp_path):
@@ -229,10 +231,3 @@ def test_listings_print_everything():
     assert type(table[["n"]]) is pd.DataFrame
     assert ("word " * 9).strip() in table._repr_html_()
     assert listings.text(table[:0], 40).split() == ["name", "n", "x", "about"]
-
-
-def test_holes_have_outlines_where_they_are_asked_for():
-    mask = np.ones((20, 20), bool)
-    mask[5:10, 5:10] = False
-    assert not gallery.outline(mask, 1).any()
-    assert gallery.outline(mask, 1, holes=True).sum() == 16

@@ -136,7 +136,7 @@ def _folded(
 ) -> Tensor:
     """The transpose of a convolution as a matrix product and a sum over windows.
 
-    On a GPU the convolutions of cuDNN reach a tenth of this where there are strides and no TF32.
+    For GPUs, where the deterministic convolutions of cuDNN in full float32 take most of Deep SHAP's time.
     """
     columns = weight.flatten(1).t() @ g.flatten(2)
     made = (shape[2:], weight.shape[2:], dilation, padding, stride)
