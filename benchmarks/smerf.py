@@ -17,6 +17,7 @@ import torch
 from verax import devices
 from verax.reproductions.smerf.reproduction import reproduce
 from verax.reproductions.smerf.study import PLAIN, QUICK, Options
+from verax.reproductions.workers import Crew
 
 
 def main() -> None:
@@ -44,7 +45,8 @@ def main() -> None:
             networks=names, device=given.device, store=Path(folder) / "store", quiet=True, **sizes
         )
         out = given.out or Path(folder) / "out"
-        reproduce(options, out)
+        with Crew(1) as crew:
+            reproduce(options, out, crew)
         report = json.loads((out / "phases.json").read_text())
     print(f"{devices.describe(devices.resolve(given.device))}, {torch.get_num_threads()} threads, {names[0]}")
     print(f"{'phase':<26}{'seconds':>10}{'peak MB':>10}{'GPU MB':>10}")

@@ -17,6 +17,7 @@ import verax
 from made_up_reports import LATITUDES, LONGITUDES, Made, build, build_climate
 from verax.reports import claims, gallery, globes, pages, sheets
 from verax.reproductions import explorers
+from verax.reproductions.workers import Crew
 from verax.studies.standings import standings
 
 EVIL = "</script><img src=x onerror=window.hacked=1>{{7*7}}${alert(1)}'\""
@@ -624,7 +625,7 @@ def reproduction(folder: Path, words: str = "Maps are right.") -> Path:
 
 def test_claims_stand_in_the_provenance_and_pages_lead_to_each_other(browser, tmp_path):
     page = reproduction(tmp_path / "x")
-    (path,) = explorers.write(page, 0, quiet=True)
+    (path,) = explorers.write(page, 0, Crew(1), quiet=True)
     tab = Tab(browser, page.parent / "runs" / "main" / "report.html")
     part = tab.page.locator("#provenance #claims")
     assert [chip.strip() for chip in part.locator(".chips li").all_inner_texts()] == [
@@ -657,7 +658,7 @@ def test_claims_stand_in_the_provenance_and_pages_lead_to_each_other(browser, tm
 def test_runs_that_were_there_before_belong_to_nobody(tmp_path):
     page = reproduction(tmp_path / "x")
     before = page.read_text()
-    assert explorers.write(page, time.time() + 60, quiet=True) == []
+    assert explorers.write(page, time.time() + 60, Crew(1), quiet=True) == []
     assert page.read_text() == before
     assert claims.part(page.parent / "runs" / "main") is None
 
@@ -674,7 +675,7 @@ def test_damaged_claims_are_left_out(tmp_path, text):
 def test_hostile_claims_stay_inert_and_fit(browser, tmp_path, width):
     from axe_playwright_python.sync_playwright import Axe
 
-    (path,) = explorers.write(reproduction(tmp_path / "x", EVIL), 0, quiet=True)
+    (path,) = explorers.write(reproduction(tmp_path / "x", EVIL), 0, Crew(1), quiet=True)
     tab = Tab(browser, path, width, "dark")
     tab.draw_all()
     assert EVIL in tab.page.locator("#claims").inner_text()

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import verax
+from verax import seeding
 from verax.errors import InvalidParameter
 from verax.metrics import contrast
 from verax.studies import identification
@@ -102,11 +103,28 @@ def test_change_is_what_moved():
     a, b = torch.zeros(2, 1, 4, 4).double()
     a[0, 0, 0], b[0, 1, 1] = 2.0, 5.0
     mask = torch.zeros(1, 4, 4, dtype=torch.bool)
-    assert torch.isnan(contrast.change_share(a, b, mask)).all()
+    a, b = contrast.unit_mass(a), contrast.unit_mass(b)
+    assert torch.isnan(contrast.change(a, b, mask)[1]).all()
     mask[0, 0, 0] = True
-    assert float(contrast.change(a, b)) == 1.0
-    assert float(contrast.change_share(a, b, mask)) == 0.5
-    assert float(contrast.change_share(a, a, mask)) == 0.0
+    assert [float(part) for part in contrast.change(a, b, mask)] == [1.0, 0.5]
+    assert [float(part) for part in contrast.change(a, a, mask)] == [0.0, 0.0]
+
+
+def test_pictures_are_redrawn_within_their_bucket_whatever_their_order():
+    values, strata = np.random.default_rng(0).random(12), np.repeat([3.0, 1.0, 2.0], [2, 4, 6])
+    values[5] = np.nan
+    found = identification._resampled(values, strata, 0)
+    generator = np.random.default_rng(seeding.key("identification", 0) & 0xFFFFFFFFFFFFFFFF)
+    known = np.isfinite(values)
+    total, count = np.zeros((2, 1000))
+    for stratum in (1.0, 2.0, 3.0):
+        here = strata == stratum
+        weights = generator.multinomial(here.sum(), np.full(here.sum(), 1 / here.sum()), size=1000)
+        total += weights @ np.where(known, values, 0)[here]
+        count += weights @ known[here]
+    mean = values[known].mean()
+    drawn = mean + (total / count - mean) * np.sqrt(2)
+    np.testing.assert_allclose(found, [mean, *np.quantile(drawn.clip(0, 1), [0.025, 0.975])])
 
 
 def test_tasks_have_to_be_comparable():

@@ -17,6 +17,7 @@ from verax.errors import Interrupted, InvalidParameter, UnknownName, VeraxWarnin
 
 if TYPE_CHECKING:
     from verax.reproductions.outputs import Phases
+    from verax.reproductions.workers import Crew
 
 PAPERS = ("smerf", "sst", "alignment")
 _MOST_WORKERS = 8
@@ -57,17 +58,18 @@ def workers() -> int:
     return min(_MOST_WORKERS, os.cpu_count() or 1)
 
 
-def _finish(work: Callable[[], tuple[Path, Phases]], json: bool, quiet: bool) -> None:
+def _finish(work: Callable[[Crew], tuple[Path, Phases]], json: bool, quiet: bool, *modules: str) -> None:
     """Do the work, link its page with the explorers of its runs, and say how long each phase took."""
     from verax.reproductions import explorers
+    from verax.reproductions.workers import Crew
 
     began = time.time()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), Crew(workers(), *modules, explorers.NEEDED) as crew:
             warnings.simplefilter("ignore", VeraxWarning)  # failures are listed on the page
-            path, phases = work()
+            path, phases = work(crew)
             with phases.phase("explorers"):
-                explorers.write(path, began, quiet, workers())
+                explorers.write(path, began, crew, quiet)
     except Interrupted as stop:
         typer.echo(f"verax: {stop}", err=True)
         raise typer.Exit(130) from stop
@@ -145,7 +147,7 @@ def smerf(
         quiet=quiet,
         workers=workers(),
     )
-    _finish(lambda: reproduction.reproduce(options, out), json, quiet)
+    _finish(lambda crew: reproduction.reproduce(options, out, crew), json, quiet, reproduction.__name__)
 
 
 @app.command(
@@ -204,7 +206,7 @@ def sst(
         store=store,
         quiet=quiet,
     )
-    _finish(lambda: reproduction.reproduce(options, out), json, quiet)
+    _finish(lambda crew: reproduction.reproduce(options, out), json, quiet)
 
 
 @app.command(

@@ -25,12 +25,12 @@ def place_shares(values: Tensor, objects: Tensor) -> Tensor:
     """The share of a map's mass on each object and, last, on the background: ``(..., N, K + 1)``.
 
     Args:
-        values: ``(..., N, H, W)``.
+        values: ``(..., N, H, W)`` with a mass of 1 (`unit_mass`).
         objects: ``(N, K, H, W)`` bool; a pixel of several objects is shared by them.
     """
     masks = objects.to(torch.float64)
     masks = masks / masks.sum(1, keepdim=True).clamp(min=1)
-    parts = torch.einsum("...nhw,nkhw->...nk", unit_mass(values), masks)
+    parts = torch.einsum("...nhw,nkhw->...nk", values, masks)
     return torch.cat([parts, (1 - parts.sum(-1, keepdim=True)).clamp(min=0)], -1)
 
 
@@ -60,18 +60,19 @@ def guesses(misfits: Tensor) -> Tensor:
     return best / best.sum(-1, keepdim=True).to(torch.float64)
 
 
-def change_share(first: Tensor, second: Tensor, where: Tensor) -> Tensor:
-    """The share of the change between two maps that lies in a mask: ``(N,)``.
+def change(first: Tensor, second: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
+    """How much of the mass lies elsewhere in a second map, and which share of that change lies in a mask.
 
-    0.5 |a - b| of maps with mass 1 is what moved. NaN where the mask is empty; 0 where nothing moved, though
-    something should have.
+    Args:
+        first: ``(N, H, W)`` with a mass of 1 (`unit_mass`).
+        second: likewise.
+        where: ``(N, H, W)`` bool.
+
+    Returns:
+        Total variation, ``(N,)`` in [0, 1]; and the share: NaN where the mask is empty, 0 where nothing
+        moved, though something should have.
     """
-    moved = (unit_mass(first) - unit_mass(second)).abs()
+    moved = (first - second).abs_()
     total = moved.sum((1, 2))
     share = (moved * where).sum((1, 2)) / torch.where(total > 0, total, 1.0)
-    return torch.where(where.flatten(1).any(1), share, torch.nan)
-
-
-def change(first: Tensor, second: Tensor) -> Tensor:
-    """How much of the mass lies elsewhere in the second map: total variation, ``(N,)`` in [0, 1]."""
-    return (unit_mass(first) - unit_mass(second)).abs().sum((1, 2)) / 2
+    return total / 2, torch.where(where.flatten(1).any(1), share, torch.nan)

@@ -69,6 +69,13 @@ def style() -> Iterator[None]:
         yield
 
 
+def settle(figure: Figure) -> None:
+    """Lay a figure out once, and not again for every format."""
+    with style():
+        figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+
+
 def svg(figure: Figure, dpi: int | None = None) -> bytes:
     """The figure as a vector picture, without comments and digits that nobody can see.
 

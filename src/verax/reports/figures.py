@@ -29,6 +29,7 @@ from verax.reports import (
     gallery,
     kind,
     png,
+    settle,
     short,
     style,
     svg,
@@ -385,6 +386,7 @@ class Album:
         """Write a figure as SVG and PNG; what the page needs to show it on light and dark paper."""
         stem = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60]
         stem = f"{len(self.written) // 2 + 1:02d}-{stem}"
+        settle(figure)
         picture = svg(figure)
         for name, data in ((f"{stem}.svg", picture), (f"{stem}.png", png(figure, dpi))):
             write_atomically(self.folder / name, data)

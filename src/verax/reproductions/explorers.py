@@ -17,20 +17,22 @@ from verax.studies.runs import MANIFEST, Run
 RUNS = "runs"
 _PAGES = ("index.html", "claims.html")
 _BEFORE = "<nav>"
+NEEDED = "verax.reports.html"
+"""What a crew imports before it writes them."""
 
 
 def _report(_: None, folder: Path) -> Path:
     return Run(folder).report()
 
 
-def write(page: Path, since: float, quiet: bool = False, workers: int = 1) -> list[Path]:
+def write(page: Path, since: float, crew: Crew, quiet: bool = False) -> list[Path]:
     """Write the reports of the runs beside a reproduction's page, which then lead to each other.
 
     Args:
         page: of the reproduction.
         since: when it began, in seconds since 1970: older runs in its folder are somebody else's.
+        crew: who writes them.
         quiet: no progress bar.
-        workers: processes that write them; one is this process itself.
 
     Returns:
         The reports.
@@ -43,7 +45,7 @@ def write(page: Path, since: float, quiet: bool = False, workers: int = 1) -> li
     for folder in folders:
         write_atomically(folder / claims.POINTER, pointer.encode())
     made: dict[Path, Path] = {}
-    with Crew(min(workers, len(folders)), "verax.reports.html") as crew, progress.bar(hidden=quiet) as bar:
+    with progress.bar(hidden=quiet) as bar:
         row = bar.add_task("explorers of the runs", total=len(folders))
         for folder, path in crew.over(_report, None, folders):
             made[folder] = path

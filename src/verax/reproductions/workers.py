@@ -58,10 +58,11 @@ def commands(lines: Sequence[Sequence[str]], workers: int, store: Path) -> Itera
         yield from pool.map(one, lines)
 
 
-def _prepare(module: str) -> None:
+def _prepare(*modules: str) -> None:
     """Imports take seconds; a worker does them while there is nothing else to do."""
     torch.set_num_threads(1)  # the workers share the cores
-    importlib.import_module(module)
+    for module in modules:
+        importlib.import_module(module)
 
 
 _kept: dict[str, Any] = {}
@@ -76,31 +77,44 @@ def _one(job: tuple[Callable[[Any, T], R], str, int, T]) -> tuple[int, R]:
     return place, function(_kept[path], item)
 
 
+def _collected(
+    results: Iterator[tuple[int, R]], items: Sequence[T], folder: tempfile.TemporaryDirectory[str]
+) -> Iterator[tuple[T, R]]:
+    with folder:
+        for place, made in results:
+            yield items[place], made
+
+
 class Crew(AbstractContextManager["Crew"]):
-    """Processes that are started early, and wait; one worker is this process itself.
+    """Processes that are started when they are needed or before, and wait; one worker is this process itself.
 
     Args:
         workers: how many.
-        module: what they import before they are needed.
+        modules: what they import before they are needed.
     """
 
-    def __init__(self, workers: int, module: str) -> None:
-        self.workers = workers
+    def __init__(self, workers: int, *modules: str) -> None:
+        self.workers, self.modules = workers, modules
         self._pool: Pool | None = None
-        if workers > 1:
-            self._pool = get_context("spawn").Pool(workers, _prepare, (module,))
+
+    def start(self) -> None:
+        """Start the processes now: their imports take seconds."""
+        if self.workers > 1 and self._pool is None:
+            self._pool = get_context("spawn").Pool(self.workers, _prepare, self.modules)
 
     def over(self, function: Callable[[Any, T], R], value: Any, items: Sequence[T]) -> Iterator[tuple[T, R]]:
-        """``function(value, item)`` for every item, each as it is done; a process reads `value` once."""
+        """``function(value, item)`` for every item, each as it is done; a process reads `value` once.
+
+        Processes begin at once; whoever asked may do other things before the results are looked at.
+        """
+        self.start()
         if self._pool is None:
-            yield from ((item, function(value, item)) for item in items)
-            return
-        with tempfile.TemporaryDirectory(prefix="verax-") as folder:
-            path = Path(folder) / "value"  # each worker reads it once, however many items it gets
-            path.write_bytes(pickle.dumps(value))
-            jobs = [(function, str(path), place, item) for place, item in enumerate(items)]
-            for place, made in self._pool.imap_unordered(_one, jobs):
-                yield items[place], made
+            return ((item, function(value, item)) for item in items)
+        folder = tempfile.TemporaryDirectory(prefix="verax-")
+        path = Path(folder.name) / "value"  # each worker reads it once, however many items it gets
+        path.write_bytes(pickle.dumps(value))
+        jobs = [(function, str(path), place, item) for place, item in enumerate(items)]
+        return _collected(self._pool.imap_unordered(_one, jobs), items, folder)
 
     def __exit__(
         self,

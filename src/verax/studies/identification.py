@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import pandas as pd
@@ -80,21 +80,25 @@ def _resampled(values: Floats, strata: Floats, seed: int) -> tuple[float, float,
     known = np.isfinite(values)
     if not known.any():
         return float("nan"), float("nan"), float("nan")
-    generator = np.random.default_rng(seeding.key("identification", seed) & 0xFFFFFFFFFFFFFFFF)
-    total, count = np.zeros(REPLICATES), np.zeros(REPLICATES)
-    for stratum in np.unique(strata):
-        here = np.where(known, values, 0.0)[strata == stratum]
-        weights = generator.multinomial(len(here), np.full(len(here), 1 / len(here)), size=REPLICATES)
-        total += weights @ here
-        count += weights @ known[strata == stratum]
-    point = float(values[known].mean())
-    size = int(np.unique(strata, return_counts=True)[1].min())
+    _, first, sizes = np.unique(strata, return_inverse=True, return_counts=True)
+    order, weights = np.argsort(first, kind="stable"), _redrawn(tuple(sizes.tolist()), seed)
+    total = weights @ np.where(known, values, 0.0)[order]
+    count = weights @ known[order].astype(np.float64)
+    point, size = float(values[known].mean()), int(sizes.min())
     if size == 1:
         return point, float("nan"), float("nan")  # one picture says nothing about others
     # a bootstrap of n numbers is too narrow by sqrt((n - 1) / n)
     drawn = point + (total / np.where(count > 0, count, np.nan) - point) * np.sqrt(size / (size - 1))
     low, high = interval(drawn.clip(0, 1))  # all of these are shares
     return point, float(low), float(high)
+
+
+@lru_cache(maxsize=4)
+def _redrawn(sizes: tuple[int, ...], seed: int) -> Floats:
+    """How often each picture is drawn in each replicate, stratum after stratum; the same for every method."""
+    generator = np.random.default_rng(seeding.key("identification", seed) & 0xFFFFFFFFFFFFFFFF)
+    parts = [generator.multinomial(n, np.full(n, 1 / n), size=REPLICATES) for n in sizes]
+    return np.concatenate(parts, 1).astype(np.float64)
 
 
 def _nanmean(values: Floats) -> Floats:
@@ -144,7 +148,8 @@ class Lineup:
         truth, bucket = self.cases[0].truth, self.cases[0].group.numpy().astype(np.float64)
         names, count = [task.name for task in self.tasks], len(self.tasks)
         maps = torch.stack([explain(place, told) for place, told in enumerate(self.cases)])  # (R, N, H, W)
-        shares = contrast.place_shares(maps, truth.objects)
+        masses = contrast.unit_mass(maps)
+        shares = contrast.place_shares(masses, truth.objects)
         misfits = contrast.misfit(shares, self.focus, truth.objects.sum((2, 3)))
         guess = contrast.guesses(misfits)  # (R, N, R)
         panels = contrast.guesses(misfits.reshape(count, len(self.groups), self.samples, count).mean(1))
@@ -159,9 +164,10 @@ class Lineup:
             # objects, not masks, decide where reasonings differ
             differ = self.focus[a] ^ self.focus[b]
             mask = (truth.objects & differ[:, :, None, None]).any(1)
-            wheres.append(contrast.change_share(maps[a], maps[b], mask).numpy())
+            moved, share = contrast.change(masses[a], masses[b], mask)
+            wheres.append(share.numpy())
             same = (~differ.any(1) & self.focus[a].any(1)).numpy()
-            moves.append(np.where(same, contrast.change(maps[a], maps[b]).numpy(), np.nan))
+            moves.append(np.where(same, moved.numpy(), np.nan))
             found = [_resampled(values[-1], bucket, self.seed) for values in (wheres, moves)]
             rows.append((label, names[a], names[b], *found[0], *found[1]))
         numbers = [

@@ -89,18 +89,15 @@ def bucket_means(
     rows, points, draws, counts = [], [], [], []
     for task, of_task in scores.groupby("task", sort=False, observed=True):
         runs = list(of_task.groupby(["network", "seed"], sort=False, observed=True))
+        tables = [_table(of_run, methods) for _, of_run in runs]
         run_weights = weights(len(runs), task)
         for group in sorted(of_task["group"].unique()):
             total = np.zeros((replicates, len(methods)))
             weight = np.zeros((replicates, len(methods)))
             evenly, number = np.zeros_like(total), np.zeros_like(total)
             means, count = [], np.zeros(len(methods), dtype=np.int64)
-            for position, (_, of_run) in enumerate(runs):
-                chosen = of_run[of_run["group"] == group]
-                table = chosen.pivot(index="sample", columns="method", values="value").reindex(
-                    columns=list(methods)
-                )
-                values = table.to_numpy(dtype=np.float64)
+            for position, (groups, everything) in enumerate(tables):
+                values = everything[groups == group]
                 if not len(values):
                     continue
                 known = np.isfinite(values)
@@ -137,6 +134,13 @@ def bucket_means(
         np.stack(draws, 1) if draws else np.zeros((replicates, *shape)),
         np.array(counts, dtype=np.int64).reshape(len(rows), len(methods)),
     )
+
+
+def _table(scores: pd.DataFrame, methods: tuple[str, ...]) -> tuple[NDArray[np.int64], Floats]:
+    """The bucket of each sample of a run, and its scores ``(N, M)``."""
+    table = scores.pivot(index=["group", "sample"], columns="method", values="value")
+    values = table.reindex(columns=list(methods)).to_numpy(dtype=np.float64)
+    return table.index.get_level_values("group").to_numpy(), values
 
 
 @lru_cache(maxsize=8)

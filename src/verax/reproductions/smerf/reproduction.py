@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pandas as pd
 
 from verax import progress
 from verax.files import make_folder, write_atomically
-from verax.reports import png, svg
+from verax.reports import png, settle, svg
 from verax.reproductions.outputs import Phases, check_output
 from verax.reproductions.smerf import page, study
 from verax.reproductions.smerf.evidence import Evidence, kind
@@ -41,23 +42,26 @@ def _drawn(evidence: Evidence, place: int) -> tuple[str, bytes, bytes]:
     entry = CATALOGUE[place]
     assert entry.draw is not None
     figure = entry.draw(evidence)
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # laid out once, not again for every format
+    settle(figure)
     return entry.note(evidence) if entry.note is not None else "", svg(figure), png(figure, 130)
 
 
-def draw(evidence: Evidence, out: Path, crew: Crew, quiet: bool = False) -> list[Shown]:
-    """Draw every figure that the evidence suffices for, as SVG and PNG under ``figures/``."""
+Drawings = Iterator[tuple[int, tuple[str, bytes, bytes]]]
+
+
+def begin(evidence: Evidence, crew: Crew) -> Drawings:
+    """Let a crew draw what the evidence suffices for; gives each figure with its place in the catalogue."""
+    places = [place for place, entry in enumerate(CATALOGUE) if not entry.lacking(evidence)]
+    return crew.over(_drawn, evidence, places)
+
+
+def finish(drawings: Drawings, evidence: Evidence, out: Path, quiet: bool = False) -> list[Shown]:
+    """Keep the figures as SVG and PNG under ``figures/``, and say what is missing for the others."""
     missing = {entry.number: entry.lacking(evidence) for entry in CATALOGUE}
-    places = [place for place, entry in enumerate(CATALOGUE) if not missing[entry.number]]
-    shown = {
-        entry.number: Shown(entry, "", missing[entry.number], "")
-        for entry in CATALOGUE
-        if missing[entry.number]
-    }
+    shown = {entry.number: Shown(entry, "", missing[entry.number], "") for entry in CATALOGUE}
     with progress.bar(hidden=quiet) as bar:
-        row = bar.add_task("drawing", total=len(places))
-        for place, (note, vector, pixels) in crew.over(_drawn, evidence, places):
+        row = bar.add_task("drawing", total=sum(not words for words in missing.values()))
+        for place, (note, vector, pixels) in drawings:
             entry = CATALOGUE[place]
             write_atomically(out / "figures" / f"{entry.file}.svg", vector)
             write_atomically(out / "figures" / f"{entry.file}.png", pixels)
@@ -169,26 +173,32 @@ def write_index(
     return path
 
 
-def reproduce(options: Options, out: Path) -> tuple[Path, Phases]:
+def reproduce(options: Options, out: Path, crew: Crew) -> tuple[Path, Phases]:
     """Reproduce the paper into the folder `out`; gives the path of the page and how long each phase took.
 
     Finished work is kept in the store, so that running the same again does only what is missing.
+
+    Args:
+        options: what to reproduce.
+        out: a folder.
+        crew: who draws the figures.
     """
     check_output(out)
     make_folder(out / "runs")
     phases = Phases()
-    with Crew(options.workers, __name__) as crew:
-        with phases.phase("training"):
-            study.train_missing(options)
-        with phases.phase("explaining and scoring"):
-            gathered = study.gather(options, out)
-        with phases.phase("drawing"):
-            shown = draw(gathered.evidence, out, crew, options.quiet)
-    with phases.phase("tables"), progress.status("Tables", options.quiet):
+    crew.start()
+    with phases.phase("training"):
+        study.train_missing(options)
+    with phases.phase("explaining and scoring"):
+        gathered = study.gather(options, out)
+    drawings = begin(gathered.evidence, crew)
+    with phases.phase("tables and claims"), progress.status("Tables and claims", options.quiet):
         found = write_tables(gathered.evidence, out, options.samples)
         write_scores(gathered, out)
-    with phases.phase("claims and page"), progress.status("Claims and the page", options.quiet):
         links = claims_page(gathered, options, out)
+    with phases.phase("drawing"):
+        shown = finish(drawings, gathered.evidence, out, options.quiet)
+    with phases.phase("page"), progress.status("The page", options.quiet):
         path = write_index(out, options, gathered, shown, found, links)
     units = [unit for run in gathered.runs for unit in run.manifest["units"]]
     parts = {
