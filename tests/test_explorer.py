@@ -625,7 +625,7 @@ def reproduction(folder: Path, words: str = "Maps are right.") -> Path:
 
 def test_claims_stand_in_the_provenance_and_pages_lead_to_each_other(browser, tmp_path):
     page = reproduction(tmp_path / "x")
-    (path,) = explorers.write(page, 0, Crew(1), quiet=True)
+    (path,) = explorers.finish(explorers.begin(page, 0, Crew(1)), quiet=True)
     tab = Tab(browser, page.parent / "runs" / "main" / "report.html")
     part = tab.page.locator("#provenance #claims")
     assert [chip.strip() for chip in part.locator(".chips li").all_inner_texts()] == [
@@ -658,7 +658,7 @@ def test_claims_stand_in_the_provenance_and_pages_lead_to_each_other(browser, tm
 def test_runs_that_were_there_before_belong_to_nobody(tmp_path):
     page = reproduction(tmp_path / "x")
     before = page.read_text()
-    assert explorers.write(page, time.time() + 60, Crew(1), quiet=True) == []
+    assert explorers.finish(explorers.begin(page, time.time() + 60, Crew(1)), quiet=True) == []
     assert page.read_text() == before
     assert claims.part(page.parent / "runs" / "main") is None
 
@@ -675,7 +675,7 @@ def test_damaged_claims_are_left_out(tmp_path, text):
 def test_hostile_claims_stay_inert_and_fit(browser, tmp_path, width):
     from axe_playwright_python.sync_playwright import Axe
 
-    (path,) = explorers.write(reproduction(tmp_path / "x", EVIL), 0, Crew(1), quiet=True)
+    (path,) = explorers.finish(explorers.begin(reproduction(tmp_path / "x", EVIL), 0, Crew(1)), quiet=True)
     tab = Tab(browser, path, width, "dark")
     tab.draw_all()
     assert EVIL in tab.page.locator("#claims").inner_text()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -58,18 +57,14 @@ def workers() -> int:
     return min(_MOST_WORKERS, os.cpu_count() or 1)
 
 
-def _finish(work: Callable[[Crew], tuple[Path, Phases]], json: bool, quiet: bool, *modules: str) -> None:
-    """Do the work, link its page with the explorers of its runs, and say how long each phase took."""
-    from verax.reproductions import explorers
+def _finish(work: Callable[[Crew], tuple[Path, Phases]], json: bool, module: str) -> None:
+    """Do the work, and say how long each phase took."""
     from verax.reproductions.workers import Crew
 
-    began = time.time()
     try:
-        with warnings.catch_warnings(), Crew(workers(), *modules, explorers.NEEDED) as crew:
+        with warnings.catch_warnings(), Crew(workers(), module, "verax.reports.html") as crew:
             warnings.simplefilter("ignore", VeraxWarning)  # failures are listed on the page
             path, phases = work(crew)
-            with phases.phase("explorers"):
-                explorers.write(path, began, crew, quiet)
     except Interrupted as stop:
         typer.echo(f"verax: {stop}", err=True)
         raise typer.Exit(130) from stop
@@ -147,7 +142,7 @@ def smerf(
         quiet=quiet,
         workers=workers(),
     )
-    _finish(lambda crew: reproduction.reproduce(options, out, crew), json, quiet, reproduction.__name__)
+    _finish(lambda crew: reproduction.reproduce(options, out, crew), json, reproduction.__name__)
 
 
 @app.command(
@@ -206,7 +201,7 @@ def sst(
         store=store,
         quiet=quiet,
     )
-    _finish(lambda crew: reproduction.reproduce(options, out), json, quiet)
+    _finish(lambda crew: reproduction.reproduce(options, out, crew), json, reproduction.__name__)
 
 
 @app.command(

@@ -21,7 +21,7 @@ from verax.networks.recipes import Recipe
 _BETA1, _BETA2 = 0.9, 0.999
 _BLOCK, _ATTACKED = 16, 4  # steps in a recording; with an adversary each is ten times as long
 _WARM_UP = 3  # steps before a recording, in which libraries choose their kernels
-_RECORDING = threading.Lock()  # a recording waits for the whole GPU first, which ends any other recording
+_RECORDING = threading.Lock()  # one at a time
 
 
 def schedule(recipe: Recipe, steps: int) -> tuple[Tensor, Tensor]:
@@ -216,7 +216,14 @@ class Stepper:
         for tensor, before in zip(state, kept, strict=True):
             tensor.copy_(before)
         graph = torch.cuda.CUDAGraph()
-        # other threads train meanwhile: only what this one does is recorded, and must be recordable
-        with _RECORDING, torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self._walk(inputs)
+        aside.wait_stream(here)
+        # not with `torch.cuda.graph`, which first waits for the GPU, collects garbage and gives memory back:
+        # other threads, which train meanwhile, would stand still
+        with _RECORDING, torch.cuda.stream(aside):
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                self._walk(inputs)
+            finally:
+                graph.capture_end()
+        here.wait_stream(aside)
         return graph, inputs

@@ -47,6 +47,9 @@ _TEST = 400  # scenes in each bucket that decide about another try
 _SHOWN = 20  # steps from one report to the next
 _AHEAD = 256  # the same where nobody has to look: a GPU that waits for a look stands still
 _LIFELESS = 25  # steps in which an output learns nothing, though it is wrong: the network counts as dead
+_CERTIFYING = (
+    threading.Lock()
+)  # thousands of small operations: threads would hinder each other at each of them
 _WRONG = 1.0  # a loss that no sure and right network has
 
 
@@ -210,7 +213,8 @@ class _Job:
         certificate = None
         if self.groups is None:
             fresh = seeding.key("certify", seed)
-            certificate = certify(model, task, n=500, seed=fresh, batch_size=_at_once(self.device))
+            with _CERTIFYING:
+                certificate = certify(model, task, n=500, seed=fresh, batch_size=_at_once(self.device))
         worst = _worst_bucket(model, task, self.chosen, seed, self.device)
         robust = None
         if plan.adversary is not None:

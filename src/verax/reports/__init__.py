@@ -38,6 +38,7 @@ _DARK = {
 
 _STYLE: Any = {
     "font.size": 10,
+    "image.composite_image": False,  # many pictures become one of their own resolution, which is slow
     "text.parse_math": False,  # a label may hold a dollar sign
     "text.color": INK,
     "axes.labelcolor": INK,
@@ -71,6 +72,8 @@ def style() -> Iterator[None]:
 
 def settle(figure: Figure) -> None:
     """Lay a figure out once, and not again for every format."""
+    if figure.get_layout_engine() is None:
+        return
     with style():
         figure.draw_without_rendering()
     figure.set_layout_engine("none")

@@ -34,7 +34,7 @@ def part(folder: Path) -> dict[str, Any] | None:
         "paper": str(found.get("paper", "")),
         "about": str(found.get("about", "")),
         "command": str(found.get("command", "")),
-        "link": quote(f"{home}/{page}") if page and (folder / home / page).is_file() else "",
+        "link": quote(f"{home}/{page}") if page else "",
         "counts": {verdict: verdicts.count(verdict) for verdict in [*MARKS, *sorted({*verdicts} - {*MARKS})]},
         "marks": MARKS,
         "topics": list(topics.items()),

@@ -213,7 +213,7 @@ def figure(panel: Panel) -> Figure:
         def place(column: int, line: int, name: str, score: str, picture: Pixels | None) -> None:
             left, top = 0.7 + column * (cell + gap), 1.05 + line * step
             if picture is not None:
-                axes.imshow(picture, extent=(left, left + cell, top + cell, top), interpolation="nearest")
+                axes.imshow(picture, extent=(left, left + cell, top + cell, top), interpolation="none")
             axes.text(left + cell / 2, top + cell + 0.12, score, ha="center", va="center", fontsize=8)
             if lines > 1:
                 axes.text(

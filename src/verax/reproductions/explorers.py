@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,25 +19,34 @@ from verax.studies.runs import MANIFEST, Run
 RUNS = "runs"
 _PAGES = ("index.html", "claims.html")
 _BEFORE = "<nav>"
-NEEDED = "verax.reports.html"
-"""What a crew imports before it writes them."""
 
 
 def _report(_: None, folder: Path) -> Path:
     return Run(folder).report()
 
 
-def write(page: Path, since: float, crew: Crew, quiet: bool = False) -> list[Path]:
-    """Write the reports of the runs beside a reproduction's page, which then lead to each other.
+@dataclass(frozen=True)
+class Explorers:
+    """Reports that are being written.
+
+    Attributes:
+        home: the folder of the reproduction.
+        folders: of the runs.
+        results: the folder and the report of each, as it is done.
+    """
+
+    home: Path
+    folders: list[Path]
+    results: Iterator[tuple[Path, Path]]
+
+
+def begin(page: Path, since: float, crew: Crew) -> Explorers:
+    """Let a crew write the reports of the runs beside a reproduction's page, whose claims are there already.
 
     Args:
-        page: of the reproduction.
+        page: of the reproduction; it may be written later.
         since: when it began, in seconds since 1970: older runs in its folder are somebody else's.
         crew: who writes them.
-        quiet: no progress bar.
-
-    Returns:
-        The reports.
     """
     home = page.parent
     folders = sorted(
@@ -44,13 +55,18 @@ def write(page: Path, since: float, crew: Crew, quiet: bool = False) -> list[Pat
     pointer = json.dumps({"home": "../..", "page": page.name}) + "\n"
     for folder in folders:
         write_atomically(folder / claims.POINTER, pointer.encode())
-    made: dict[Path, Path] = {}
+    return Explorers(home, folders, crew.over(_report, None, folders))
+
+
+def finish(pending: Explorers, quiet: bool = False) -> list[Path]:
+    """Wait for the reports, and let the pages of the reproduction lead to them; gives the reports."""
+    home, made = pending.home, dict[Path, Path]()
     with progress.bar(hidden=quiet) as bar:
-        row = bar.add_task("explorers of the runs", total=len(folders))
-        for folder, path in crew.over(_report, None, folders):
+        row = bar.add_task("explorers of the runs", total=len(pending.folders))
+        for folder, path in pending.results:
             made[folder] = path
             bar.update(row, advance=1)
-    found = [made[folder] for folder in folders]
+    found = [made[folder] for folder in pending.folders]
     for name in _PAGES:
         if found and (home / name).is_file():
             text = linked((home / name).read_text(), [path.relative_to(home) for path in found])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pandas as pd
 from verax import progress
 from verax.files import make_folder, write_atomically
 from verax.reports import png, settle, svg
+from verax.reproductions import explorers
 from verax.reproductions.outputs import Phases, check_output
 from verax.reproductions.smerf import page, study
 from verax.reproductions.smerf.evidence import Evidence, kind
@@ -24,6 +25,7 @@ from verax.reproductions.smerf.study import Gathered, Options
 from verax.reproductions.workers import Crew
 from verax.version import __version__
 
+PAGE = "index.html"
 _TEMPLATE = Path(__file__).parent / "index.html.jinja"
 
 
@@ -46,22 +48,13 @@ def _drawn(evidence: Evidence, place: int) -> tuple[str, bytes, bytes]:
     return entry.note(evidence) if entry.note is not None else "", svg(figure), png(figure, 130)
 
 
-Drawings = Iterator[tuple[int, tuple[str, bytes, bytes]]]
-
-
-def begin(evidence: Evidence, crew: Crew) -> Drawings:
-    """Let a crew draw what the evidence suffices for; gives each figure with its place in the catalogue."""
-    places = [place for place, entry in enumerate(CATALOGUE) if not entry.lacking(evidence)]
-    return crew.over(_drawn, evidence, places)
-
-
-def finish(drawings: Drawings, evidence: Evidence, out: Path, quiet: bool = False) -> list[Shown]:
-    """Keep the figures as SVG and PNG under ``figures/``, and say what is missing for the others."""
-    missing = {entry.number: entry.lacking(evidence) for entry in CATALOGUE}
-    shown = {entry.number: Shown(entry, "", missing[entry.number], "") for entry in CATALOGUE}
+def draw(evidence: Evidence, out: Path, crew: Crew, quiet: bool = False) -> list[Shown]:
+    """Draw every figure that the evidence suffices for, as SVG and PNG under ``figures/``."""
+    shown = {entry.number: Shown(entry, "", entry.lacking(evidence), "") for entry in CATALOGUE}
+    places = [place for place, entry in enumerate(CATALOGUE) if not shown[entry.number].missing]
     with progress.bar(hidden=quiet) as bar:
-        row = bar.add_task("drawing", total=sum(not words for words in missing.values()))
-        for place, (note, vector, pixels) in drawings:
+        row = bar.add_task("drawing", total=len(places))
+        for place, (note, vector, pixels) in crew.over(_drawn, evidence, places):
             entry = CATALOGUE[place]
             write_atomically(out / "figures" / f"{entry.file}.svg", vector)
             write_atomically(out / "figures" / f"{entry.file}.png", pixels)
@@ -168,7 +161,7 @@ def write_index(
         links=links,
         version=__version__,
     )
-    path = out / "index.html"
+    path = out / PAGE
     write_atomically(path, html.encode())
     return path
 
@@ -181,25 +174,26 @@ def reproduce(options: Options, out: Path, crew: Crew) -> tuple[Path, Phases]:
     Args:
         options: what to reproduce.
         out: a folder.
-        crew: who draws the figures.
+        crew: who draws the figures and writes the reports of the runs.
     """
     check_output(out)
     make_folder(out / "runs")
-    phases = Phases()
+    phases, began = Phases(), time.time()
     crew.start()
     with phases.phase("training"):
         study.train_missing(options)
     with phases.phase("explaining and scoring"):
         gathered = study.gather(options, out)
-    drawings = begin(gathered.evidence, crew)
     with phases.phase("tables and claims"), progress.status("Tables and claims", options.quiet):
         found = write_tables(gathered.evidence, out, options.samples)
         write_scores(gathered, out)
         links = claims_page(gathered, options, out)
+    reports = explorers.begin(out / PAGE, began, crew)
     with phases.phase("drawing"):
-        shown = finish(drawings, gathered.evidence, out, options.quiet)
-    with phases.phase("page"), progress.status("The page", options.quiet):
+        shown = draw(gathered.evidence, out, crew, options.quiet)
         path = write_index(out, options, gathered, shown, found, links)
+    with phases.phase("explorers"):
+        explorers.finish(reports, options.quiet)
     units = [unit for run in gathered.runs for unit in run.manifest["units"]]
     parts = {
         "certificates": sum(unit["seconds"] for unit in units if not unit["method"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from verax import progress
 from verax.files import make_folder, write_atomically
 from verax.reports import png, svg
 from verax.reproductions import claims as shared
-from verax.reproductions import pages
+from verax.reproductions import explorers, pages
 from verax.reproductions.claims import VERDICTS, Finding, counts, plain
 from verax.reproductions.outputs import Phases, check_output
 from verax.reproductions.sst import claims, study, tables
@@ -23,6 +24,7 @@ from verax.reproductions.sst.claims.base import Claim
 from verax.reproductions.sst.evidence import Evidence
 from verax.reproductions.sst.figures import CATALOGUE, Entry
 from verax.reproductions.sst.study import FULL, Options
+from verax.reproductions.workers import Crew
 from verax.version import __version__
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -196,14 +198,19 @@ def write_page(
     return path
 
 
-def reproduce(options: Options, out: Path) -> tuple[Path, Phases]:
+def reproduce(options: Options, out: Path, crew: Crew) -> tuple[Path, Phases]:
     """Reproduce the paper into the folder `out`; gives the path of the page and how long each phase took.
 
     Finished work is kept in the store, so that running the same again does only what is missing.
+
+    Args:
+        options: what to reproduce.
+        out: a folder.
+        crew: who writes the reports of the runs.
     """
     check_output(out)
     make_folder(out / "runs")
-    phases = Phases()
+    phases, began = Phases(), time.time()
     with phases.phase("training, explaining and scoring"):
         evidence = study.gather(options, out)
     with phases.phase("drawing"):
@@ -216,6 +223,8 @@ def reproduce(options: Options, out: Path) -> tuple[Path, Phases]:
         write_atomically(out / JSON, text.encode())
         write_atomically(out / MARKDOWN, as_markdown(found, listed, evidence, options).encode())
         path = write_page(out, found, shown, listed, evidence, options)
+    with phases.phase("explorers"):
+        explorers.finish(explorers.begin(path, began, crew), options.quiet)
     report = {"options": {k: str(v) for k, v in asdict(options).items()}, "phases": phases.rows}
     write_atomically(out / "phases.json", (json.dumps(report, indent=2) + "\n").encode())
     return path, phases
