@@ -529,8 +529,11 @@ def test_classes_are_found_by_name():
     numbers, note = zoo.numbering(("Cardigan", "cardigan", "crane", "Tiger"), twins, 5)
     assert numbers == [0, 1, -1, 4]  # which crane is meant, nobody knows
     assert "'crane'" in note
-    assert zoo.numbering(("cat", "dog"), None, 2) == (None, "")
-    assert zoo.numbering(("cat", "dog"), None, 1) == (None, "")
+    for outputs in (1, 2):
+        numbers, note = zoo.numbering(("cat", "dog"), None, outputs)
+        assert numbers is None
+        assert note.endswith("in the order 'cat', 'dog'.")
+    assert zoo.numbering(("n01440764", "n01443537"), None, 2) == (None, "")
     numbers, note = zoo.numbering(("cat", "dog"), None, 1000)
     assert numbers == [-1, -1]
     assert "1000 outputs" in note

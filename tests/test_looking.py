@@ -366,6 +366,23 @@ def test_a_crew_gives_each_result_as_it_is_done(tmp_path):
     assert seen == [0, 0, 0, 3]
 
 
+def killed(value, item):
+    import os
+    import signal
+
+    if item == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return item
+
+
+def test_a_process_that_is_killed_is_missed():
+    from verax.errors import OutputError
+    from verax.reproductions.workers import Crew
+
+    with Crew(2) as crew, pytest.raises(OutputError, match="was killed"):
+        list(crew.over(killed, None, [0, 1, 2, 3]))
+
+
 def slowly(flag, item):
     import time
 

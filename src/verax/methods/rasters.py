@@ -21,6 +21,8 @@ from verax.errors import InvalidInput, VeraxError
 from verax.methods.base import Method
 from verax.methods.inputs import check_inputs, check_model, prepared
 
+_PLACES = ("lat", "latitude", "lon", "longitude")
+
 
 def is_raster(value: object) -> bool:
     """Whether something is a Dataset or a DataArray of xarray."""
@@ -56,6 +58,12 @@ class Raster:
             raise InvalidInput(
                 "A Dataset must hold a variable of floating-point numbers over samples and places, "
                 "such as (time, lat, lon)."
+            )
+        first = str(variables[0].dims[0])
+        if first.lower() in _PLACES:
+            raise InvalidInput(
+                f"The first dimension counts samples, and here it is {first!r}; put that of the samples "
+                "first, or keep it, as isel(time=[0]) does."
             )
         kept = []
         for variable in variables:

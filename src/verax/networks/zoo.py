@@ -351,7 +351,10 @@ def numbering(
                 f"{unknown}; {_NAME_THEM}"
             )
     if len(classes) == max(count, 2):
-        return None, ""
+        silent = outputs is not None or all(_NUMBERED.fullmatch(name) for name in classes)
+        return None, "" if silent else (
+            f"The network's outputs have no names; they are taken in the order {_some(classes)}."
+        )
     return [-1] * len(classes), (
         f"The data set has {len(classes)} classes and the network {count} outputs, {unknown}; {_NAME_THEM}"
     )

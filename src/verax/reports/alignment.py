@@ -62,21 +62,22 @@ def data(alignment: Alignment) -> dict[str, Any]:
 def verdict(alignment: Alignment) -> str:
     """One sentence about the first score."""
     row = alignment.table().iloc[0]
-    name, value = row["metric"], number(row["value"], row["low"], row["high"], 2)
+    digits = 2 if max(row["value"], row["random"]) >= 0.1 else 3
+    name, value = row["metric"], number(row["value"], row["low"], row["high"], digits)
     if not math.isfinite(row["value"]):
         return "No image has a mark, so nothing can be said."
-    sentence = f"The mean {name} is {value}: "
+    sentence, chance = f"The mean {name} is {value}: ", f"{row['random']:.{digits}f}"
     if row["low"] > max(row["random"], row["centre"]):
         words = "more than as many pixels score at random places"
-        return f"{sentence}{words} ({row['random']:.2f}) or around the middle ({row['centre']:.2f})."
+        return f"{sentence}{words} ({chance}) or around the middle ({row['centre']:.{digits}f})."
     if row["low"] > row["random"]:
         return (
-            f"{sentence}more than as many pixels score at random places ({row['random']:.2f}), but not "
-            f"clearly more than around the middle of the picture ({row['centre']:.2f})."
+            f"{sentence}more than as many pixels score at random places ({chance}), but not "
+            f"clearly more than around the middle of the picture ({row['centre']:.{digits}f})."
         )
-    if row["high"] < row["random"]:
-        return f"{sentence}less than as many pixels score at random places ({row['random']:.2f})."
-    return f"{sentence}what as many pixels score at random places ({row['random']:.2f})."
+    if row["high"] < row["random"] and not row["lift_high"] >= 1:  # of the same images: chance varies too
+        return f"{sentence}less than as many pixels score at random places ({chance})."
+    return f"{sentence}what as many pixels score at random places ({chance})."
 
 
 def _rows(alignment: Alignment) -> list[dict[str, str]]:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
 from multiprocessing import get_context
-from multiprocessing.pool import Pool
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
 
-from verax.errors import VeraxError
+from verax.errors import OutputError, VeraxError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -60,29 +61,38 @@ def commands(lines: Sequence[Sequence[str]], workers: int, store: Path) -> Itera
 
 def _prepare(*modules: str) -> None:
     """Imports take seconds; a worker does them while there is nothing else to do."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asked
     torch.set_num_threads(1)  # the workers share the cores
     for module in modules:
         importlib.import_module(module)
+
+
+def _nothing() -> None:
+    """A job that starts the processes."""
 
 
 _kept: dict[str, Any] = {}
 """In a worker: the value that its jobs share, by the file that it was read from."""
 
 
-def _one(job: tuple[Callable[[Any, T], R], str, int, T]) -> tuple[int, R]:
-    function, path, place, item = job
+def _one(function: Callable[[Any, T], R], path: str, item: T) -> R:
     if path not in _kept:
         _kept.clear()
         _kept[path] = pickle.loads(Path(path).read_bytes())
-    return place, function(_kept[path], item)
+    return function(_kept[path], item)
 
 
-def _collected(
-    results: Iterator[tuple[int, R]], items: Sequence[T], folder: tempfile.TemporaryDirectory[str]
-) -> Iterator[tuple[T, R]]:
+def _collected(jobs: dict[Future[R], T], folder: tempfile.TemporaryDirectory[str]) -> Iterator[tuple[T, R]]:
     with folder:
-        for place, made in results:
-            yield items[place], made
+        for job in as_completed(jobs):
+            try:
+                made = job.result()
+            except BrokenProcessPool as error:
+                raise OutputError(
+                    "A process that draws figures or writes reports was killed, perhaps for want of memory; "
+                    "run the same command again, which computes nothing twice."
+                ) from error
+            yield jobs[job], made
 
 
 class Crew(AbstractContextManager["Crew"]):
@@ -95,12 +105,13 @@ class Crew(AbstractContextManager["Crew"]):
 
     def __init__(self, workers: int, *modules: str) -> None:
         self.workers, self.modules = workers, modules
-        self._pool: Pool | None = None
+        self._pool: ProcessPoolExecutor | None = None
 
     def start(self) -> None:
         """Start the processes now: their imports take seconds."""
         if self.workers > 1 and self._pool is None:
-            self._pool = get_context("spawn").Pool(self.workers, _prepare, self.modules)
+            self._pool = ProcessPoolExecutor(self.workers, get_context("spawn"), _prepare, self.modules)
+            self._pool.submit(_nothing)
 
     def over(self, function: Callable[[Any, T], R], value: Any, items: Sequence[T]) -> Iterator[tuple[T, R]]:
         """``function(value, item)`` for every item, each as it is done; a process reads `value` once.
@@ -113,8 +124,8 @@ class Crew(AbstractContextManager["Crew"]):
         folder = tempfile.TemporaryDirectory(prefix="verax-")
         path = Path(folder.name) / "value"  # each worker reads it once, however many items it gets
         path.write_bytes(pickle.dumps(value))
-        jobs = [(function, str(path), place, item) for place, item in enumerate(items)]
-        return _collected(self._pool.imap_unordered(_one, jobs), items, folder)
+        jobs = {self._pool.submit(_one, function, str(path), item): item for item in items}
+        return _collected(jobs, folder)
 
     def __exit__(
         self,
@@ -123,5 +134,9 @@ class Crew(AbstractContextManager["Crew"]):
         trace: TracebackType | None,
     ) -> None:
         if self._pool is not None:
-            self._pool.terminate()
-            self._pool.join()
+            running = list((self._pool._processes or {}).values())
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            for process in running:
+                process.terminate()
+            for process in running:
+                process.join()

@@ -23,7 +23,7 @@ from verax.reproductions.sst import claims, study, tables
 from verax.reproductions.sst.claims.base import Claim
 from verax.reproductions.sst.evidence import Evidence
 from verax.reproductions.sst.figures import CATALOGUE, Entry
-from verax.reproductions.sst.study import FULL, Options
+from verax.reproductions.sst.study import FULL, SMALL, Options
 from verax.reproductions.workers import Crew
 from verax.version import __version__
 
@@ -79,6 +79,16 @@ def write_tables(found: dict[str, pd.DataFrame], evidence: Evidence, out: Path) 
     if evidence.published is not None:
         between = evidence.published.between.to_csv(float_format="%.4f")
         write_atomically(out / "tables" / "published-between.csv", between.encode())
+
+
+def notice(options: Options) -> str:
+    """What a reader must know before the verdicts; empty where there is nothing."""
+    if options.samples >= SMALL:
+        return ""
+    return (
+        f"A first look: networks that saw {options.samples:,} samples know little of F, and the verdicts "
+        "about them and their maps are not those of the reproduction."
+    )
 
 
 def about(evidence: Evidence, options: Options) -> str:
@@ -183,6 +193,7 @@ def write_page(
             command=command(options),
             version=__version__,
             about=about(evidence, options),
+            notice=notice(options),
             counts=counts(found),
             meanings=MEANINGS,
             chapters=chapters,

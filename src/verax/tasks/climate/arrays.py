@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lzma
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ _DAMAGE = (
     EOFError,
     OverflowError,
     SyntaxError,  # in the header of an array
+    tokenize.TokenError,
     NotImplementedError,  # unknown compression
     RuntimeError,  # encrypted members
     struct.error,
@@ -76,6 +78,9 @@ def check_places(values: NDArray[Any], word: str, what: str) -> None:
     if word == "latitudes" and (np.abs(values) > 90.001).any():
         worst = values[int(np.abs(values).argmax())]
         raise InvalidInput(f"{what} has the latitude {worst:g}, which is not within -90 to 90.")
+    steps = np.diff(values.astype(np.float64))
+    if word == "latitudes" and (steps > 0).any() and (steps < 0).any():
+        raise InvalidInput(f"{what} has latitudes that neither rise nor fall; sort them first.")
     # files with a "cyclic point" have 0 and 360, which are one place
     turned = np.round(values % 360, 6) % 360 if word == "longitudes" else values
     names, number, times = np.unique(turned, return_inverse=True, return_counts=True)

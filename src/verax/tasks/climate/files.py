@@ -227,7 +227,8 @@ def _from_series(raw: Series, reading: Reading) -> Field:
         places = f"{count} constant {'cell' if count == 1 else 'cells'}"
         places += f" ({listing(grid, grid.cells[torch.from_numpy(flat)])})"
         if reading.constant == "refuse" or flat.all():
-            raise InvalidInput(f"{raw.what} has {places}; 'constant = drop' leaves such cells out.")
+            hint = "" if flat.all() else "; ?constant=drop behind the task's name leaves such cells out"
+            raise InvalidInput(f"{raw.what} has {places}{hint}.")
         notes.append(f"Left out: {places}.")
         ocean[ocean] = ~flat
         cells = cells[:, ~flat]

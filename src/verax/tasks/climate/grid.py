@@ -23,7 +23,8 @@ RADIUS = 6371.0
 class Grid:
     """Rows of latitudes, columns of longitudes and the ocean cells among them.
 
-    Vectors over a grid hold the D ocean cells only, row by row as stored (north to south in published data).
+    Vectors over a grid hold the D ocean cells only, row by row in the order of the file (north to south in
+    published data).
 
     Attributes:
         latitudes: ``(R,)`` float64, in degrees north.

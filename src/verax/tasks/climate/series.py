@@ -138,15 +138,13 @@ class Series:
         return np.asarray(12 * (self.years + self.days / 365.25))
 
     def coarser(self, step: int, by: str, share: float) -> Series:
-        """Fewer points; rows from north to south."""
+        """Fewer points; rows and columns stay in the order of the file, as `verax.explain` takes them."""
         values, rows, columns = steps.coarsen(self.values, step, by, share)
         latitudes, longitudes = self.latitudes, self.longitudes
         if latitudes is not None:
             latitudes = latitudes[rows] if by == "points" else _means(latitudes, rows)
         if longitudes is not None:
             longitudes = longitudes[columns] if by == "points" else _round_means(longitudes, columns)
-        if latitudes is not None and latitudes[0] < latitudes[-1]:
-            values, latitudes = values[:, ::-1], latitudes[::-1]
         return replace(self, values=values, latitudes=latitudes, longitudes=longitudes)
 
     def grid(self, ocean: NDArray[np.bool_]) -> Grid:
