@@ -351,8 +351,9 @@ def test_a_method_that_raises_is_told_the_line_that_its_author_wrote(data, tmp_p
     path = tmp_path / "mine.py"
     path.write_text(
         "import torch\n\n\ndef mine(model, inputs, targets):\n"
-        "    return torch.nn.functional.conv2d(inputs, torch.zeros(1)[0]) + torch.nn.Linear(3, 3)(inputs)\n\n\n"
-        "def deep(model, inputs, targets):\n    return model(torch.nn.Sequential(torch.nn.Linear(3, 2))(inputs))\n"
+        "    return torch.nn.functional.conv2d(inputs, torch.zeros(1)[0])\n\n\n"
+        "def deep(model, inputs, targets):\n"
+        "    return model(torch.nn.Sequential(torch.nn.Linear(3, 2))(inputs))\n"
     )
     loaded = runpy.run_path(str(path))
     for name, line in (("mine", 5), ("deep", 9)):

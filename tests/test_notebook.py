@@ -109,7 +109,7 @@ def test_vectors_are_shown_on_their_grid():
     some = task.cases(n=2)
     picture = verax.show({"twice": some.truth.values * 2}, some)
     tiles = picture.rows[0][1]
-    assert [tile.name for tile in tiles] == ["input", "truth", "twice"]
+    assert [tile.name for tile in tiles] == ["input field", "truth", "twice"]
     assert tiles[1].pixels.shape == (*task.grid.shape, 3)
     assert (tiles[1].pixels == tiles[2].pixels).all()  # each relative to its strongest value
     assert tiles[2].caption == "1.00"

@@ -68,15 +68,28 @@ def verdict(alignment: Alignment) -> str:
     sentence = f"The mean {name} is {value}: "
     if row["low"] > max(row["random"], row["centre"]):
         words = "more than as many pixels score at random places"
-        return f"{sentence}{words} ({row['random']:.2f}) or around the middle ({row['centre']:.2f})."
+        return f"{sentence}{words} ({row['random']:.2f}) or around the centre ({row['centre']:.2f})."
     if row["low"] > row["random"]:
         return (
             f"{sentence}more than as many pixels score at random places ({row['random']:.2f}), but not "
-            f"clearly more than around the middle of the picture ({row['centre']:.2f})."
+            f"clearly more than around the centre of the picture ({row['centre']:.2f})."
         )
     if row["high"] < row["random"]:
         return f"{sentence}less than as many pixels score at random places ({row['random']:.2f})."
     return f"{sentence}what as many pixels score at random places ({row['random']:.2f})."
+
+
+def nothing_shown(alignment: Alignment) -> str:
+    """One sentence about maps of which no pixel passes the binarisation; "" where there is none."""
+    count = int((alignment.scores["shown"] == 0).sum())
+    if not count:
+        return ""
+    rule = alignment.facts["judging"]["binarisation"]
+    return (
+        f"{count} of {len(alignment)} maps have an empty region, because no value passes {rule} (broad maps "
+        "seldom pass a threshold of deviations): they score 0 wherever a region counts; another "
+        "--binarisation shows more."
+    )
 
 
 def _rows(alignment: Alignment) -> list[dict[str, str]]:
@@ -138,7 +151,7 @@ def page(alignment: Alignment) -> str:
         "title": f"{facts['model']} on {facts['data']}",
         "part": facts.get("part") or "",
         "verdict": verdict(alignment),
-        "notes": facts.get("notes", []),
+        "notes": [*facts.get("notes", []), *filter(None, [nothing_shown(alignment)])],
         "facts": _facts(alignment),
         "rows": _rows(alignment),
         "cases": _cases(alignment),

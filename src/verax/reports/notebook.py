@@ -257,7 +257,7 @@ def alignment(found: Alignment) -> str:
         )
         for row in found.table().to_dict("records")
     ]
-    parts = [_table(("score", "mean", "random", "middle"), rows)]
+    parts = [_table(("score", "mean", "random", "centre"), rows)]
     thumbnails = []
     for entry in list(found.pictures)[:_THUMBNAILS]:
         row = found.scores.loc[entry["row"]]

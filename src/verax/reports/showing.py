@@ -166,8 +166,8 @@ def show(
         maps, cases = None, maps
     if isinstance(maps, Run):
         raise InvalidInput(
-            "show draws maps of cases, show(maps, cases): a run shows itself as the last line of a notebook's "
-            "cell, and run.report() writes its page."
+            "show draws maps of cases, show(maps, cases): a run shows itself as the last line of a "
+            "notebook's cell, and run.report() writes its page."
         )
     if cases is None or isinstance(maps, Cases):
         raise InvalidInput("show needs the maps and the cases that were explained: show(maps, cases).")
@@ -270,7 +270,7 @@ def _vectors(
     """Vectors on their grid, where the task has one; otherwise as fields, row by row."""
     cells, shape = _places(cases)
     blank = [""] * len(cases)
-    shown = [("input", cases.inputs, blank)]
+    shown = [("input field", cases.inputs, blank)]
     if cases.truth.values is not None:
         shown.append(("truth", cases.truth.values, blank))
     shown += [(name, values, scores[name]) for name, values in maps.items()]
