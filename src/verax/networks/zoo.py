@@ -181,7 +181,7 @@ def _without_chatter(name: str) -> Iterator[None]:
 
 
 def _say_fetching(name: str) -> None:
-    """Without a connection the hub tries again and again, for most of a minute: nobody should wait unawares."""
+    """Without a connection the hub tries again for most of a minute: nobody should wait unawares."""
     progress.errors.print(
         f"Fetching the pretrained weights of {name}, unless they are here already; without a connection this "
         "fails after up to a minute (--weights FILE needs none).",
