@@ -10,6 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
 from scipy import stats
 
 import verax
@@ -233,3 +235,21 @@ def test_indexing_and_joining_keep_the_core():
     again = Cases.concatenate([cases[:1], cases[1:]])
     assert torch.equal(again.truth.core, cases.truth.core)
     assert "value for every element" in repr(again.truth)
+
+
+def test_the_words_below_the_spread_of_scores_are_not_cut():
+    """They are wider than the axes, which long names of methods make narrow."""
+    from verax.reports.agreement import spread
+
+    names = ("a-method-with-a-rather-long-name", "oracle")
+    rows = [(name, "exact", "pearson", value) for name in names for value in (0.1, 0.5, 0.9)]
+    table = pd.DataFrame(rows, columns=["method", "protocol", "metric", "value"])
+    figure = spread(table, list(names))
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    texts = [text for text in figure.findobj(Text) if "median" in text.get_text()]
+    assert texts
+    for text in texts:
+        box = text.get_window_extent(canvas.get_renderer())
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.width

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from markupsafe import escape
 from PIL import Image
 from torch import nn
 from typer.testing import CliRunner
@@ -982,3 +983,26 @@ def test_small_regions_take_the_pixel_in_the_middle_of_what_they_stand_for():
     assert entry["size"] == [thumbnails.REGION] * 2
     assert set(base64.b64decode(entry["marked"])) == {255}
     assert set(base64.b64decode(entry["shown"])) == {0}
+
+
+def test_maps_with_an_empty_region_are_counted():
+    """A broad map has no value far above its mean."""
+    done = verax.align(Halves(), Squares(5), "input", pictures=0)
+    assert page.nothing_shown(done) == ""
+    done.scores.loc[[0, 2], "shown"] = 0.0
+    sentence = page.nothing_shown(done)
+    assert sentence.startswith("2 of 5 maps have an empty region")
+    assert str(escape(sentence)) in page.page(done)
+
+
+def test_fetching_weights_is_announced_at_once(monkeypatch, capsys):
+    zoo.let_torchvision_import()
+    import timm
+
+    def create(name, pretrained, **size):
+        assert "Fetching the pretrained weights of timm:resnet18" in capsys.readouterr().err
+        raise OSError("no connection")
+
+    monkeypatch.setattr(timm, "create_model", create)
+    with pytest.raises(WeightsError, match="no connection"):
+        zoo.subject("timm:resnet18")

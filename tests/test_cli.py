@@ -4,10 +4,12 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from verax.cli import completion
 from verax.cli.main import main
 from verax.methods import METHODS
 
@@ -279,3 +281,19 @@ def test_experiments_on_alignment_refuse_options_that_they_would_ignore(verax, o
     code, _, errors = verax("run", "alignment-mnist", *option)
     assert code == 2
     assert f"has no option {option[0]}" in errors
+
+
+def test_open_completes_runs_by_their_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("smerf-quick", "smerf-2", "other"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "manifest.json").write_text("{}")
+    (tmp_path / "runs" / "smerf-empty").mkdir()
+
+    def offered(command, words):
+        context = SimpleNamespace(params={}, command=SimpleNamespace(name=command))
+        return completion.runs(context, words)
+
+    assert offered("open", "smerf") == ["smerf-2", "smerf-quick"]
+    assert offered("compare", "smerf") == []  # which takes paths alone
+    assert offered("compare", "runs/o") == offered("open", "runs/o") == ["runs/other"]

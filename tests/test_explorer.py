@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -503,7 +504,7 @@ def test_a_climate_gallery_has_all_controls(browser, climate):
     tab = Tab(browser, climate)
     page, heads = tab.page, tab.page.locator("#viewer h3")
     assert page.locator("#viewer .scene").first.locator("figcaption").all_inner_texts()[:3] == [
-        "input",
+        "input field",
         "truth",
         "0.90\nnear",
     ]
@@ -693,3 +694,68 @@ def test_links_to_runs_are_escaped():
     assert 'href="runs/a%26b%20%3Ci%3E/report.html"' in text
     assert "a&amp;b &lt;i&gt;</a>" in text
     assert text.endswith("<nav>")
+
+
+# -- small and large screens, and paper --------------------------------------------------------------------
+
+
+def test_numbers_use_the_width_of_a_large_screen(browser, climate):
+    tab = Tab(browser, climate, width=1600)
+    figure = tab.page.locator("figure[data-chart]").first
+    figure.locator("summary").click()
+    figure.locator("table").wait_for()
+    wide, room = figure.locator(".scroll").evaluate("e => [e.scrollWidth, e.clientWidth]")
+    assert wide <= room
+    assert room > 1000
+    tab.close()
+
+
+def test_a_large_map_can_be_seen_whole_on_a_phone(browser, climate):
+    tab = Tab(browser, climate, width=400)
+    tab.page.set_viewport_size({"width": 400, "height": 850})
+    tab.page.locator("#viewer button.map").first.click()
+    tab.page.wait_for_timeout(300)
+    boxes = [one.bounding_box() for one in tab.page.locator("#large canvas, #large button").all()]
+    assert max(box["y"] + box["height"] for box in boxes) <= 850
+    tab.close()
+
+
+def test_labels_of_axes_stand_apart_on_a_phone(browser, climate):
+    tab = Tab(browser, climate, width=400)
+    labels = tab.page.locator("figure[data-chart]").first.locator(".role-axis-label").first.locator("text")
+    texts = [one for one in labels.all() if one.evaluate("e => getComputedStyle(e).opacity") != "0"]
+    boxes = sorted((one.bounding_box() for one in texts), key=lambda box: box["x"])
+    assert len(boxes) >= 3
+    gaps = [right["x"] - left["x"] - left["width"] for left, right in pairwise(boxes)]
+    assert min(gaps) >= 2
+    tab.close()
+
+
+def test_coasts_can_be_seen_on_dark_land(browser, climate):
+    """The outer rim of the coast, beside blank land, is light; its core, beside light cells, is dark."""
+    tab = Tab(browser, climate, scheme="dark")
+    tab.page.locator("#viewer button.map canvas").first.wait_for()
+    tab.page.wait_for_timeout(300)
+    first = tab.page.locator("#viewer button.map canvas").first.evaluate(
+        """e => {
+          const { width, height } = e, found = [];
+          const data = e.getContext("2d").getImageData(0, 0, width, height).data;
+          const at = (x, y) => [...data.slice(4 * (y * width + x), 4 * (y * width + x) + 4)];
+          for (let y = 0; y < height; y += 5) for (let x = 1; x < width - 1; x += 1)
+            if (at(x - 1, y)[3] === 0 && at(x, y)[3] > 0) found.push(at(x, y).slice(0, 3));
+          return found;
+        }"""
+    )
+    light = [min(colour) > 180 for colour in first]
+    assert len(light) > 5
+    assert sum(light) > 0.5 * len(light)  # the rest are lines of the graticule
+    tab.close()
+
+
+def test_paper_shows_all_columns(browser, climate):
+    tab = Tab(browser, climate, width=720)
+    tab.page.emulate_media(media="print")
+    for box in tab.page.locator(".scroll:visible").all():
+        wide, room = box.evaluate("e => [e.scrollWidth, e.clientWidth]")
+        assert wide <= room + 1
+    tab.close()

@@ -1,6 +1,7 @@
 """Each method against an independent implementation and an axiom, on several spellings of one network."""
 
 import copy
+import runpy
 
 import captum.attr as captum
 import numpy as np
@@ -343,6 +344,21 @@ def test_own_methods(data):
 def test_methods_that_misbehave(function, words, data):
     with pytest.raises(MethodFailed, match=words):
         verax.explain(Module(), data[0], data[1], method=function)
+
+
+def test_a_method_that_raises_is_told_the_line_that_its_author_wrote(data, tmp_path):
+    """Torch raises deep inside itself, and verax hands over the network."""
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import torch\n\n\ndef mine(model, inputs, targets):\n"
+        "    return torch.nn.functional.conv2d(inputs, torch.zeros(1)[0])\n\n\n"
+        "def deep(model, inputs, targets):\n"
+        "    return model(torch.nn.Sequential(torch.nn.Linear(3, 2))(inputs))\n"
+    )
+    loaded = runpy.run_path(str(path))
+    for name, line in (("mine", 5), ("deep", 9)):
+        with pytest.raises(MethodFailed, match=rf"\(mine\.py:{line}\)$"):
+            verax.explain(Module(), *data, method=loaded[name])
 
 
 def test_one_map_for_all_channels_is_enough(data):

@@ -2,12 +2,14 @@
 
 import base64
 import io
+import json
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from markupsafe import escape
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -16,6 +18,7 @@ from made_up_runs import scores, write
 from verax.errors import InvalidInput, InvalidParameter
 from verax.reports import AVOID, BACKGROUND, FOCUS, INK, METHOD, MUTED, PAPER, RULE, gallery, inline, notebook
 from verax.reports.showing import show
+from verax.reports.verdicts import verdict
 from verax.studies import listings
 from verax.studies.listings import Listing
 
@@ -92,12 +95,21 @@ def test_show_says_what_does_not_fit(cases, tmp_path):
         show(None, cases[:1]).save(tmp_path / "p.gif")
 
 
+def test_show_says_what_to_call_for_a_run(cases, tmp_path):
+    run = verax.Run(write(tmp_path / "run", scores()))
+    with pytest.raises(InvalidInput, match=r"run\.report\(\)"):
+        verax.show(run)
+    with pytest.raises(InvalidInput, match=r"show\(maps, cases\)"):
+        verax.show(torch.zeros(1, 3, 3))
+    assert repr(verax.show(cases)) == repr(verax.show(None, cases))
+
+
 def test_vectors_are_shown_on_their_grid():
     task = verax.task("climate/analytic")
     some = task.cases(n=2)
     picture = verax.show({"twice": some.truth.values * 2}, some)
     tiles = picture.rows[0][1]
-    assert [tile.name for tile in tiles] == ["input", "truth", "twice"]
+    assert [tile.name for tile in tiles] == ["input field", "truth", "twice"]
     assert tiles[1].pixels.shape == (*task.grid.shape, 3)
     assert (tiles[1].pixels == tiles[2].pixels).all()  # each relative to its strongest value
     assert tiles[2].caption == "1.00"
@@ -113,6 +125,54 @@ def test_cases_and_runs_have_pictures(cases, tmp_path):
     assert EVIL not in html
     assert "&lt;script&gt;" in html
     assert "a &amp; b" in html
+
+
+def test_a_run_says_the_verdict_on_each_family_and_pools_none(tmp_path):
+    tasks = ("textbox/simple-fr", "textbox/complex-cr1")
+    table = scores(tasks=tasks, methods=("gradient", "lrp-a", "random", "oracle"))
+    hard = (table["task"] == tasks[1]) & (table["method"] == "lrp-a")
+    table.loc[hard, "value"] = 0.02  # first on one family, last on the other
+    folder = write(tmp_path / "run", table)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["tasks"][1]["family"] = "complex"
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    run = verax.Run(folder)
+    html = run._repr_html_()
+    assert _drawings(html) == 2
+    said = [verdict(run.leaderboard(family=family), family, "sound") for family in ("complex", "simple")]
+    assert "gradient comes first" in said[0]
+    assert "lrp-a comes first" in said[1]
+    places = [html.index(str(escape(sentence))) for sentence in said]
+    assert places == sorted(places)  # the family that the report leads with
+    pooled = run.leaderboard().set_index("method")["value"]["lrp-a"]
+    assert f"{pooled:.3f}" not in html
+
+
+def test_leaderboards_print_method_score_and_skill_first(tmp_path, monkeypatch):
+    run = verax.Run(write(tmp_path / "run", scores()))
+    for width in ("80", "100", "200"):
+        monkeypatch.setenv("COLUMNS", width)
+        board = run.leaderboard()
+        head, line, *_ = str(board).split("\n")
+        assert head.split()[:3] == ["method", "value", "skill"]
+        best = board.iloc[0]
+        assert line.startswith(f"{best['method']} ")
+        line = next(line for line in str(board).split("\n") if line.startswith("lrp-a"))
+        row = board.set_index("method").loc["lrp-a"]
+        for name, low, high in (("value", "low", "high"), ("skill", "skill_low", "skill_high")):
+            assert f"{row[name]:.3f} [{row[low]:.3f}, {row[high]:.3f}]" in line
+        assert max(map(len, str(board).split("\n"))) <= int(width)
+    assert isinstance(board, pd.DataFrame)
+    assert list(board.columns[:4]) == ["rank", "method", "value", "low"]
+    assert board["value"].dtype == float
+    assert type(board[["method", "value"]]) is pd.DataFrame
+    assert type(board.sort_values("value")) is pd.DataFrame
+    assert "skill" in board._repr_html_()
+    board["note"] = EVIL
+    assert "note" in str(board)
+    assert EVIL not in board._repr_html_()
+    del board["skill_low"]
+    assert "skill_high" in str(board)
 
 
 def test_certificates_have_pictures():

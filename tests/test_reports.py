@@ -344,6 +344,17 @@ def test_method_that_failed_on_one_task_is_not_a_zero(tmp_path):
     }
 
 
+def test_own_methods_are_told_how_to_be_defined(tmp_path):
+    folder = build(tmp_path / "run", ONE).folder
+    manifest = json.loads((folder / "manifest.json").read_text())
+    chosen = next(entry for entry in manifest["methods"] if entry["label"] == "good")
+    chosen["family"] = "own"
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    text = text_of(Run(folder).report().read_text())
+    for words in ('@verax.method("NAME")', "functions of (model, inputs, targets)", "methods=[function]"):
+        assert words in text
+
+
 def test_one_task_of_its_own(tmp_path):
     page = build(tmp_path / "run", ONE).report().read_text()
     assert "On your own tasks, good comes first" in text_of(page)

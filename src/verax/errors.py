@@ -25,7 +25,10 @@ and leaves with exit code 2; from Python they can be caught together as `VeraxEr
 from __future__ import annotations
 
 import difflib
+import sysconfig
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class VeraxError(Exception):
@@ -123,3 +126,22 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     if len(names) <= 20:
         return f"; known: {', '.join(names)}" if names else ""
     return f"; {len(names)} are known"
+
+
+def place(error: BaseException) -> str:
+    """The ``file:line`` of an exception that helps whoever wrote the code that raised it.
+
+    The last line that is neither of verax nor of an installed package nor of Python itself; where there is
+    none (a plugin is an installed package), the last that is neither of verax nor of torch.
+    """
+    steps = traceback.extract_tb(error.__traceback__)
+    ours = str(Path(__file__).parent)
+    paths = sysconfig.get_paths()
+    installed = tuple(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    others = [
+        step for step in steps if not step.filename.startswith((ours, "<frozen", "<__array_function__"))
+    ]
+    own = [step for step in others if not step.filename.startswith(installed)]
+    rest = [step for step in others if "torch" not in Path(step.filename).parts]
+    where = (own or rest or others or steps)[-1]
+    return f"{Path(where.filename).name}:{where.lineno}"

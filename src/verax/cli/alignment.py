@@ -341,11 +341,13 @@ def align(
 
 def show(done: Alignment) -> None:
     """Print the alignment, the eight cases and the worst offenders."""
+    from verax.reports.alignment import nothing_shown
+
     facts = done.facts
     title = f"{facts['model']} on {facts['data']}: {len(done)} images, {facts['method']}"
     table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("score", no_wrap=True)
-    for name in ("mean", "random", "middle", "lift"):
+    for name in ("mean", "random", "centre", "lift"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in done.table().to_dict("records"):
         value = f"{row['value']:.3f} {interval(row['low'], row['high'], 2)}"
@@ -356,7 +358,7 @@ def show(done: Alignment) -> None:
     accuracy = f"Accuracy {100 * done.accuracy:.1f} %" if known else "Labels not known, so no cases"
     scores = done.scores
     console.print(
-        f"{accuracy}. Chance has as many pixels as the map shows, at random places or around the middle. "
+        f"{accuracy}. Chance has as many pixels as the map shows, at random places or around the centre. "
         f"{int(scores['empty'].sum())} images without a mark, "
         f"{int(scores['flat'].sum())} maps that say nothing.",
         style="dim",
@@ -378,5 +380,5 @@ def show(done: Alignment) -> None:
     if len(worst):
         names = ", ".join(f"{row['id']} ({row[first]:.2f})" for row in worst.to_dict("records"))
         console.print(f"Least aligned: {escape(names)}", soft_wrap=True, highlight=False)
-    for note in facts.get("notes", []):
+    for note in [*facts.get("notes", []), *filter(None, [nothing_shown(done)])]:
         console.print(f"[yellow]{escape(note)}[/yellow]", soft_wrap=True)

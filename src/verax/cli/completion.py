@@ -154,6 +154,8 @@ def runs(ctx: Any, incomplete: str) -> list[str]:
         else Path(f"{before}/" if before or incomplete[:1] == "/" else ".").glob("*")
     )
     found = [str(path) for folder in (near, Path("runs").glob("*")) for path in folder if _is_run(path)]
+    if ctx.command.name == "open":  # which finds what lies in runs/ by its name alone
+        found += [path.name for path in Path("runs").glob("*") if _is_run(path)]
     there = ctx.params.get("runs") or ()
     taken = set(there if isinstance(there, list | tuple) else [])
     return sorted({name for name in found if name.startswith(incomplete) and name not in taken})

@@ -82,7 +82,7 @@ def input_itself(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     limits={"width": number_above(0)},
 )
 def centre(model: nn.Module, inputs: Tensor, targets: Tensor, width: float = 0.25) -> Tensor:
-    """A round bump in the middle of the picture, where objects often are.
+    """A round bump in the centre of the picture, where objects often are.
 
     Args:
         model: the network.

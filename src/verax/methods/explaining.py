@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -14,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from verax.cases import Truth
-from verax.errors import InvalidInput, MethodFailed, VeraxError
+from verax.errors import InvalidInput, MethodFailed, VeraxError, place
 from verax.methods.base import METHODS, Function, Method, describe
 from verax.methods.inputs import check_ids, check_model, check_seed, check_settings, prepared
 from verax.methods.limits import whole_from
@@ -102,9 +100,7 @@ def _call(chosen: Method, model: nn.Module, x: Tensor, y: Tensor, keywords: dict
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{Path(where.filename).name}:{where.lineno}"
-        raise MethodFailed(f"Method {chosen.name!r} failed with {reason} ({place})") from error
+        raise MethodFailed(f"Method {chosen.name!r} failed with {reason} ({place(error)})") from error
     if isinstance(maps, np.ndarray):
         maps = torch.from_numpy(maps)
     if not isinstance(maps, Tensor):

@@ -58,7 +58,7 @@ class Judged:
     Attributes:
         scores: name -> ``(N,)`` float64, NaN where it is not defined.
         random: the same scores, expected of as many pixels at random places.
-        centre: the same scores of as many pixels around the middle.
+        centre: the same scores of as many pixels around the centre.
         area: ``(N,)``; the part of the picture that is marked.
         shown: ``(N,)``; the part of the picture that the map shows.
         empty: ``(N,)`` bool; nothing is marked.

@@ -1,7 +1,7 @@
 """Chance: what a map that knows nothing scores against masks of these sizes.
 
 Two maps know nothing. One shows as many pixels as the map in question, at random places; its expected scores
-are exact. The other shows as many pixels around the middle of the picture, where people put what they
+are exact. The other shows as many pixels around the centre of the picture, where people put what they
 photograph. Both have the size of the map in question, so that a large region is no merit.
 """
 
@@ -43,7 +43,7 @@ def random_iou(counts: Counts) -> Tensor:
 
 
 def _expected_iou(shown: Tensor, marked: Tensor, total: int, wide: int) -> Tensor:
-    """The same from sizes ``(N, 1)`` and how many values to either side of the middle count."""
+    """The same from sizes ``(N, 1)`` and how many values to either side of the centre count."""
     low, high = (shown + marked - total).clamp(min=0), torch.minimum(shown, marked)
     middle = (shown * (marked.double() / total)).round().long()
     both = middle + torch.arange(-wide, wide + 1, device=shown.device)
@@ -62,8 +62,8 @@ def _log_factorials(most: int, device: torch.device) -> Tensor:
 
 
 def centre_bump(height: int, width: int, device: torch.device) -> Tensor:
-    """A round bump in the middle of a picture: ``(H, W)`` float64, the largest values in the middle."""
-    # from whole numbers, so that places equally far from the middle are so to the last bit
+    """A round bump in the centre of a picture: ``(H, W)`` float64, the largest values in the centre."""
+    # from whole numbers, so that places equally far from the centre are so to the last bit
     rows, cols = (torch.arange(1 - s, s, 2, dtype=torch.float64) / (2 * s) for s in (height, width))
     away = rows[:, None].square() + cols.square()
     return torch.exp(-0.5 * away / _WIDTH**2).to(device)
@@ -71,7 +71,7 @@ def centre_bump(height: int, width: int, device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=8)
 def _around_the_middle(height: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The bump as a row, and for each of its pixels minus the number of those nearer to the middle."""
+    """The bump as a row, and for each of its pixels minus the number of those nearer to the centre."""
     bump = centre_bump(height, width, device).flatten()
     order = bump.argsort(descending=True, stable=True)
     nearer = torch.empty(len(order), dtype=torch.int32, device=device)
@@ -93,7 +93,7 @@ def random_scores(counts: Counts) -> dict[str, Tensor]:
 
 
 def centre_scores(counts: Counts, marked: Tensor, height: int, width: int) -> dict[str, Tensor]:
-    """Scores of the pixels around the middle, as many as the map shows: name -> ``(N,)``.
+    """Scores of the pixels around the centre, as many as the map shows: name -> ``(N,)``.
 
     Args:
         counts: of the map in question.

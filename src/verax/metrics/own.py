@@ -17,16 +17,14 @@ from __future__ import annotations
 
 import inspect
 import math
-import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from verax.cases import Truth
-from verax.errors import InvalidParameter, MetricFailed, VeraxError, suggestion
+from verax.errors import InvalidParameter, MetricFailed, VeraxError, place, suggestion
 from verax.metrics import METRICS, Function, Metric
 from verax.protocols import PROTOCOLS
 
@@ -159,10 +157,8 @@ def measure(metric: Metric, maps: Tensor, truth: Truth) -> Tensor:
     except (VeraxError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        place = f"{Path(where.filename).name}:{where.lineno}"
-        raise MetricFailed(f"Metric {metric.name!r} failed with {reason} ({place})") from error
+        raise MetricFailed(f"Metric {metric.name!r} failed with {reason} ({place(error)})") from error
     if not isinstance(found, Tensor) or found.shape != (len(maps),) or found.is_complex():
         what = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
         raise MetricFailed(

@@ -22,7 +22,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from verax import registry
+from verax import progress, registry
 from verax.errors import InvalidInput, InvalidParameter, MissingExtra, UnknownName, WeightsError, suggestion
 from verax.tasks.alignment.geometry import FILTERS, Geometry
 
@@ -180,6 +180,17 @@ def _without_chatter(name: str) -> Iterator[None]:
         logger.setLevel(before)
 
 
+def _say_fetching(name: str) -> None:
+    """Without a connection the hub tries again for most of a minute: nobody should wait unawares."""
+    progress.errors.print(
+        f"Fetching the pretrained weights of {name}, unless they are here already; without a connection this "
+        "fails after up to a minute (--weights FILE needs none).",
+        style="dim",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
 def _failed(name: str, error: Exception) -> WeightsError:
     reason = str(error).partition("\n")[0].partition(". ")[0][:120]
     return WeightsError(
@@ -193,6 +204,8 @@ def _timm(name: str, pretrained: bool, outputs: int | None) -> Subject:
     if not timm.is_model(name):
         raise UnknownName(f"timm has no network {name!r}{suggestion(name, timm.list_models())}")
     size = {} if outputs is None else {"num_classes": outputs}
+    if pretrained:
+        _say_fetching(f"timm:{name}")
     try:
         with _without_chatter("huggingface_hub"):
             model = timm.create_model(name, pretrained=pretrained, **size)

@@ -69,15 +69,28 @@ def verdict(alignment: Alignment) -> str:
     sentence, chance = f"The mean {name} is {value}: ", f"{row['random']:.{digits}f}"
     if row["low"] > max(row["random"], row["centre"]):
         words = "more than as many pixels score at random places"
-        return f"{sentence}{words} ({chance}) or around the middle ({row['centre']:.{digits}f})."
+        return f"{sentence}{words} ({chance}) or around the centre ({row['centre']:.{digits}f})."
     if row["low"] > row["random"]:
         return (
             f"{sentence}more than as many pixels score at random places ({chance}), but not "
-            f"clearly more than around the middle of the picture ({row['centre']:.{digits}f})."
+            f"clearly more than around the centre of the picture ({row['centre']:.{digits}f})."
         )
     if row["high"] < row["random"] and not row["lift_high"] >= 1:  # of the same images: chance varies too
         return f"{sentence}less than as many pixels score at random places ({chance})."
     return f"{sentence}what as many pixels score at random places ({chance})."
+
+
+def nothing_shown(alignment: Alignment) -> str:
+    """One sentence about maps of which no pixel passes the binarisation; "" where there is none."""
+    count = int((alignment.scores["shown"] == 0).sum())
+    if not count:
+        return ""
+    rule = alignment.facts["judging"]["binarisation"]
+    return (
+        f"{count} of {len(alignment)} maps have an empty region, because no value passes {rule} (broad maps "
+        "seldom pass a threshold of deviations): they score 0 wherever a region counts; another "
+        "--binarisation shows more."
+    )
 
 
 def _rows(alignment: Alignment) -> list[dict[str, str]]:
@@ -139,7 +152,7 @@ def page(alignment: Alignment) -> str:
         "title": f"{facts['model']} on {facts['data']}",
         "part": facts.get("part") or "",
         "verdict": verdict(alignment),
-        "notes": facts.get("notes", []),
+        "notes": [*facts.get("notes", []), *filter(None, [nothing_shown(alignment)])],
         "facts": _facts(alignment),
         "rows": _rows(alignment),
         "cases": _cases(alignment),

@@ -128,7 +128,7 @@ def _of(
     for place, sample in enumerate(ids[:count]):
         scores = table[table["sample"] == sample].astype({"method": str}).set_index("method")["value"]
         plots = [
-            Plot("input", "", drawn(cases[f"{task}|inputs"][place].numpy())),
+            Plot("input field", "", drawn(cases[f"{task}|inputs"][place].numpy())),
             Plot("truth", "", drawn(cases[f"{task}|values"][place].numpy())),
         ]
         for method in run.methods:

@@ -12,6 +12,7 @@ from math import nan
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import torch
 from markupsafe import Markup
 from matplotlib.figure import Figure
@@ -35,12 +36,13 @@ from verax.reports import (
 )
 from verax.reports import alignment as aligned
 from verax.reports import differences as compared
+from verax.reports.digests import Digest
 from verax.reports.showing import show
+from verax.reports.truths import by_tier
+from verax.reports.verdicts import verdict
 from verax.studies import tiers
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from verax.cases import Cases
     from verax.networks.certificates import Certificate
     from verax.networks.fits import Fit
@@ -73,36 +75,55 @@ def _folded(title: str, content: Markup) -> Markup:
 
 
 def run(found: Run) -> str:
-    """The leaderboard of a run as a picture and a table, and what went wrong."""
+    """What a run says about each family of tasks, as its report does, and what went wrong.
+
+    As in the report, families of tasks and tiers of networks are never averaged: the tier that leads the
+    report is shown here.
+    """
     manifest, study = found.manifest, found.manifest["study"]
     passed = sum(bool(entry["passed"]) for entry in manifest["certificates"])
     count, trained, lost = len(study["tasks"]), len(manifest["certificates"]), len(found.failures)
     words = f"{count} task{'s' * (count != 1)}, {passed} of {trained} network{'s' * (trained != 1)} certified"
     words += f", {lost} failure{'s' * (lost != 1)}" if lost else ""
-    parts: list[Markup] = []
+    title = f"Run of {study['name']}"
+    parts = [Markup("<p>{}: {}</p>").format(f["unit"], f["reason"]) for f in found.failures[:5]]
     try:
-        protocol = found.main
-        board = found.leaderboard(protocol)
+        tier, main = by_tier(found)[0]
+        digest = Digest.of(main)
+        if not digest.boards:
+            main.leaderboard(main.main)  # which says why there is none
     except (VeraxError, StopIteration) as error:
-        return _frame(f"Run of {study['name']}", words, Markup("<p>{}</p>").format(str(error)))
-    shown = board[board["value"].notna()]
-    label = figures.LABELS.get(protocol, protocol)
-    parts.append(inline(figures.leaderboard(shown, label), "Leaderboard; the table below has the numbers."))
+        return _frame(title, words, Markup("<p>{}</p>").format(str(error)), *parts)
+    words += f"; {tiers.words(tier)}"
+    failed = [str(failure["method"]) for failure in found.failures if failure.get("method")]
+    first = digest.headline
+    shown = [
+        _family(digest, name, failed) for name in sorted(digest.families, key=lambda name: name != first)
+    ]
+    parts.append(Markup("<p><code>{}</code></p>").format(str(found.folder / "report.html")))
+    return _frame(title, words, *shown, *parts)
+
+
+def _family(digest: Digest, family: str, failed: Sequence[str]) -> Markup:
+    """The verdict on a family of tasks, its leaderboard as a picture, and the numbers folded away."""
+    board, label = digest.boards.get((digest.main, family)), figures.LABELS.get(digest.main, digest.main)
+    said = Markup("<p>{}</p>").format(verdict(board, family, digest.main, failed))
+    if board is None:
+        return said
+    drawn = figures.leaderboard(board[board["value"].notna()], label)
     rows = [
         (
-            "" if row["rank"] is None or row["rank"] != row["rank"] else int(row["rank"]),
+            "" if pd.isna(row["rank"]) else int(row["rank"]),
             row["method"],
             number(row["value"], row["low"], row["high"]),
             number(row["skill"], row["skill_low"], row["skill_high"], 2),
             number(row["worst"], nan, nan),
         )
-        for row in board.astype({"rank": "float64"}).to_dict("records")
+        for row in board.to_dict("records")
     ]
-    parts.append(_folded("Numbers", _table(("rank", "method", label, "skill", "worst bucket"), rows)))
-    parts += [Markup("<p>{}: {}</p>").format(f["unit"], f["reason"]) for f in found.failures[:5]]
-    words += f"; {tiers.words(int(board['tier'].iloc[0]))}"
-    parts.append(Markup("<p><code>{}</code></p>").format(str(found.folder / "report.html")))
-    return _frame(f"Run of {study['name']}", words, *parts)
+    table = _table(("rank", "method", label, "skill", "worst bucket"), rows)
+    picture = inline(drawn, f"Leaderboard of {family} tasks; the table below has the numbers.")
+    return said + picture + _folded(f"Numbers, {family} tasks", table)
 
 
 def _dots(axes: Any, rows: pd.DataFrame, names: Sequence[str], value: str, limit: float) -> None:
@@ -236,7 +257,7 @@ def alignment(found: Alignment) -> str:
         )
         for row in found.table().to_dict("records")
     ]
-    parts = [_table(("score", "mean", "random", "middle"), rows)]
+    parts = [_table(("score", "mean", "random", "centre"), rows)]
     thumbnails = []
     for entry in list(found.pictures)[:_THUMBNAILS]:
         row = found.scores.loc[entry["row"]]

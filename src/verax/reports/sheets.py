@@ -134,7 +134,7 @@ class _Drawer:
             [globe.levels(self.cases[f"{task}|{part}"].numpy()) for part in ("inputs", "values")], 1
         )
         source = self.album.place(globes.png(joined(both)), "inputs")
-        return Drawn(("input", "truth"), source, scenes, place)
+        return Drawn(("input field", "truth"), source, scenes, place)
 
     def maps(self, drawn: Drawn, vectors: list[NDArray[Any]]) -> tuple[list[int], str]:
         """The size of a tile and the address of all maps ``(N, ...)`` of some methods, one column each."""

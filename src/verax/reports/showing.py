@@ -22,6 +22,7 @@ from verax.files import make_folder, write_atomically
 from verax.metrics.scoring import score
 from verax.reports import atlas, gallery, inline, png, short, style, svg
 from verax.studies.leaderboards import HEADLINES
+from verax.studies.runs import Run
 from verax.tasks import task as find_task
 
 MOST = 8
@@ -140,8 +141,8 @@ class Picture:
 
 
 def show(
-    maps: Maps | None,
-    cases: Cases,
+    maps: Maps | Cases | None,
+    cases: Cases | None = None,
     *,
     titles: Sequence[str] | None = None,
     scores: bool = True,
@@ -152,7 +153,7 @@ def show(
     Args:
         maps: what `explain` gave: attributions with the shape of ``cases.inputs`` or ``(N, H, W)``; several
             of them by their names, ``{"gradient": maps, ...}``; or None for the cases alone.
-        cases: the cases that were explained.
+        cases: the cases that were explained; ``show(cases)`` shows them alone.
         titles: a word for each case (default: the scene of its bucket; its number as a bucket where the task
             is not known by name, and as a case where the task has one bucket alone).
         scores: say the focus-share (of vectors the correlation with the truth) under each map.
@@ -161,6 +162,15 @@ def show(
     Returns:
         A picture that notebooks show and `.save(path)` keeps.
     """
+    if isinstance(maps, Cases) and cases is None:
+        maps, cases = None, maps
+    if isinstance(maps, Run):
+        raise InvalidInput(
+            "show draws maps of cases, show(maps, cases): a run shows itself as the last line of a "
+            "notebook's cell, and run.report() writes its page."
+        )
+    if cases is None or isinstance(maps, Cases):
+        raise InvalidInput("show needs the maps and the cases that were explained: show(maps, cases).")
     named = {} if maps is None else dict(maps) if isinstance(maps, Mapping) else {"map": maps}
     if len(cases) == 0:
         raise InvalidInput("There are no cases to show.")
@@ -260,7 +270,7 @@ def _vectors(
     """Vectors on their grid, where the task has one; otherwise as fields, row by row."""
     cells, shape = _places(cases)
     blank = [""] * len(cases)
-    shown = [("input", cases.inputs, blank)]
+    shown = [("input field", cases.inputs, blank)]
     if cases.truth.values is not None:
         shown.append(("truth", cases.truth.values, blank))
     shown += [(name, values, scores[name]) for name, values in maps.items()]

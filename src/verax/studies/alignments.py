@@ -41,7 +41,7 @@ class Alignment:
     Attributes:
         scores: one row for each image: index, id, label, prediction, right, target, confidence, area, shown,
             empty, flat, case, the scores, and each of them for as many pixels at random places
-            (``NAME/random``) and around the middle (``NAME/centre``).
+            (``NAME/random``) and around the centre (``NAME/centre``).
         facts: network, data, method and settings, and what was noticed.
         pictures: thumbnails of some of the images, for the report.
     """
@@ -84,7 +84,7 @@ class Alignment:
     ) -> pd.DataFrame:
         """Explanation alignment: the mean of each score with its 95 % interval, beside chance.
 
-        `random` and `centre` are what as many pixels score at random places and around the middle; `area` is
+        `random` and `centre` are what as many pixels score at random places and around the centre; `area` is
         the mean share of the picture that is marked; `lift` is the score divided by `random`, so that large
         regions are no merit; `skill` is 0 for `random` and 1 for a perfect score.
 

@@ -1,4 +1,4 @@
-"""Listings: tables of a few rows that are read rather than computed with."""
+"""Listings: tables of a few rows that are read, and how leaderboards print."""
 
 from __future__ import annotations
 
@@ -81,3 +81,47 @@ class Listing(pd.DataFrame):  # type: ignore[misc]  # pandas has no types here
     def _repr_html_(self) -> str:
         with pd.option_context("display.max_colwidth", None):
             return str(self.to_html(index=False, float_format="{:.3f}".format, na_rep="–", border=0))
+
+
+_INTERVALS = {
+    "value": ("low", "high"),
+    "skill": ("skill_low", "skill_high"),
+    "worst": ("worst_low", "worst_high"),
+}
+_FIRST = ("method", "value", "skill", "rank", "worst")
+
+
+def _joined(table: pd.DataFrame) -> pd.DataFrame:
+    """A leaderboard to be read: methods, values and skill first, and intervals beside their values."""
+    found = {str(name): list(table[name]) for name in table.columns}
+    for name, ends in _INTERVALS.items():
+        if name in found and all(end in found for end in ends):
+            low, high = (found.pop(end) for end in ends)
+            found[name] = [_estimate(*numbers) for numbers in zip(found[name], low, high, strict=True)]
+    if "rank" in found:
+        found["rank"] = ["" if pd.isna(rank) else str(rank) for rank in found["rank"]]
+    order = [name for name in _FIRST if name in found]
+    return pd.DataFrame({name: found[name] for name in [*order, *(n for n in found if n not in order)]})
+
+
+def _estimate(value: Any, low: Any, high: Any) -> str:
+    if pd.isna(value):
+        return "–"
+    return f"{value:.3f}" if pd.isna(low) or pd.isna(high) else f"{value:.3f} [{low:.3f}, {high:.3f}]"
+
+
+class Leaderboard(pd.DataFrame):  # type: ignore[misc]  # pandas has no types here
+    """A leaderboard, whose columns are numbers; printed, it leads with methods, values and skill.
+
+    What is cut from it is a plain table.
+    """
+
+    @property
+    def _constructor(self) -> Any:
+        return pd.DataFrame
+
+    def __repr__(self) -> str:
+        return text(_joined(self), shutil.get_terminal_size((100, 24)).columns)
+
+    def _repr_html_(self) -> str:
+        return str(_joined(self).to_html(index=False, border=0))

@@ -19,6 +19,7 @@ from verax.networks.library import read_tensors
 from verax.studies import agreements, leaderboards, movements, tables
 from verax.studies import tiers as levels
 from verax.studies.identification import TABLES, Identification
+from verax.studies.listings import Leaderboard
 
 SCORES, MANIFEST, MAPS, CASES, REPORT = (
     "scores.parquet",
@@ -176,6 +177,7 @@ class Run:
         """Methods ranked by their mean, with 95 % intervals; see `verax.studies.leaderboards.leaderboard`.
 
         The column tier says how firmly the truth is known: that of the weakest network that went in.
+        Printed, the table leads with method, value and skill, each with its interval.
         """
         seed = int(self.manifest["study"]["seed"])
         chosen = self.rows(protocol, metric or leaderboards.HEADLINES.get(protocol, ""))
@@ -187,7 +189,7 @@ class Run:
             family=family,
             seed=seed,
         )
-        return table.assign(tier=levels.weakest(list(self.tiers.values())))
+        return Leaderboard(table.assign(tier=levels.weakest(list(self.tiers.values()))))
 
     def truths(self, family: str = leaderboards.ALL) -> pd.DataFrame:
         """Ranks of methods under each truth, side by side; see `verax.studies.movements.ranks`."""

@@ -12,7 +12,8 @@ const charts = (() => {
       labelColor: "var(--ink)", titleColor: "var(--muted)", titleFontWeight: "normal", gridColor: "var(--rule)",
       domainColor: "var(--rule)", tickColor: "var(--rule)", labelFontSize: 12, titleFontSize: 12,
     },
-    axisX: { labelColor: "var(--muted)" },
+    // a label that is moved inwards at the end of the axis would run into its neighbour
+    axisX: { labelColor: "var(--muted)", labelFlush: false, labelOverlap: "greedy", labelSeparation: 3 },
     legend: { labelColor: "var(--ink)", labelFontSize: 12, symbolSize: 80, layout: { bottom: { direction: "vertical", anchor: "start", margin: 3 } } },
     style: { "guide-title": { fill: "var(--muted)" } },
   };
@@ -116,7 +117,7 @@ const charts = (() => {
     const rows = () => (chosen ? data.rows.filter((row) => String(row[field]) === chosen.value) : data.rows);
     const details = figure.querySelector("details");
     const fill = () => { if (details.open) details.querySelector(".scroll").replaceChildren(table(rows())); };
-    details.addEventListener("toggle", fill);
+    details.addEventListener("toggle", () => { fill(); dispatchEvent(new Event("resize")); }); // its card may be wider now
     chosen?.addEventListener("change", async () => { await view.signal("chosen", chosen.value).runAsync(); fill(); });
     figure.querySelector("[data-save=svg]").addEventListener("click", async () => save(`${name}.svg`, resolved(await view.toSVG()), "image/svg+xml"));
     figure.querySelector("[data-save=csv]").addEventListener("click", () => save(`${name}.csv`, csv(rows()), "text/csv"));

@@ -109,10 +109,13 @@
     for (const [y] of globe.parallels) line(0, y, 1, y);
     for (const [x] of globe.meridians) line(x, 0, x, 1);
     context.stroke();
-    Object.assign(context, { lineWidth: wide / 340, lineCap: "square", strokeStyle: "rgb(70 76 84)" });
-    context.beginPath();
-    for (const piece of globe.coast) line(...piece);
-    context.stroke();
+    // a dark line with a light rim, so that it can be seen on light cells and on dark land
+    for (const [width, strokeStyle] of [[wide / 120, "rgb(236 239 242)"], [wide / 340, "rgb(70 76 84)"]]) {
+      Object.assign(context, { lineWidth: width, lineCap: "square", strokeStyle });
+      context.beginPath();
+      for (const piece of globe.coast) line(...piece);
+      context.stroke();
+    }
   };
   const degrees = (globe, made) => {
     for (const [axis, side, ticks] of [["parallel", "top", globe.parallels], ["meridian", "left", globe.meridians]]) {
