@@ -701,12 +701,17 @@ def test_links_to_runs_are_escaped():
 
 def test_numbers_use_the_width_of_a_large_screen(browser, climate):
     tab = Tab(browser, climate, width=1600)
-    figure = tab.page.locator("figure[data-chart]").first
-    figure.locator("summary").click()
-    figure.locator("table").wait_for()
-    wide, room = figure.locator(".scroll").evaluate("e => [e.scrollWidth, e.clientWidth]")
+    beside = tab.page.locator("#leaderboard figure[data-chart], .beside figure[data-chart]").first
+    beside.locator("summary").click()
+    beside.locator("table").wait_for()
+    wide, room = beside.locator(".scroll").evaluate("e => [e.scrollWidth, e.clientWidth]")
     assert wide <= room
     assert room > 1000
+    first = tab.page.locator(".screen figure[data-chart]").first
+    before = tab.page.locator(".screen .facts").evaluate("e => e.clientWidth")
+    first.locator("summary").click()
+    first.locator("table").wait_for()
+    assert tab.page.locator(".screen .facts").evaluate("e => e.clientWidth") == before  # nothing jumps
     tab.close()
 
 

@@ -38,7 +38,6 @@ _DARK = {
 
 _STYLE: Any = {
     "font.size": 10,
-    "image.composite_image": False,  # many pictures become one of their own resolution, which is slow
     "text.parse_math": False,  # a label may hold a dollar sign
     "text.color": INK,
     "axes.labelcolor": INK,

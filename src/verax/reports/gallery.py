@@ -207,6 +207,7 @@ def figure(panel: Panel) -> Figure:
     width, height = (across + 1) * (cell + gap) + 1.6, len(panel.rows) * lines * step + 1.1
     with style():
         drawn = Figure(figsize=(width, height))
+        drawn.suppressComposite = True  # many pictures in one would be resampled, which is slow
         axes = drawn.add_axes((0, 0, 1, 1))
         axes.set_axis_off()
 
