@@ -318,13 +318,14 @@ def test_runs_are_completed_where_they_are(tmp_path, monkeypatch):
     for name in ("runs/one", "runs/two", "results/mine"):
         (tmp_path / name / "manifest.json").touch()
     monkeypatch.chdir(tmp_path)
-    context = SimpleNamespace(params={"runs": None})
+    context = SimpleNamespace(params={"runs": None}, command=SimpleNamespace(name="report"))
     assert completion.runs(context, "") == ["runs/one", "runs/two"]
     assert completion.runs(context, "runs/t") == ["runs/two"]
     assert completion.runs(context, "res") == []  # no run yet: the shell completes the folder
     assert completion.runs(context, "results/") == ["results/mine"]
     assert completion.runs(context, f"{tmp_path}/results/m") == [f"{tmp_path}/results/mine"]
-    assert completion.runs(SimpleNamespace(params={"runs": ["runs/one"]}), "") == ["runs/two"]
+    context.params["runs"] = ["runs/one"]
+    assert completion.runs(context, "") == ["runs/two"]
     for command in ("open", "report", "compare", "leaderboard", "export"):
         assert _completed("verax", command, "runs/o") == ["runs/one"], command
     assert _completed("verax", "compare", "runs/one", "runs/") == ["runs/two"]
