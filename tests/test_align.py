@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -1006,3 +1007,15 @@ def test_fetching_weights_is_announced_at_once(monkeypatch, capsys):
     monkeypatch.setattr(timm, "create_model", create)
     with pytest.raises(WeightsError, match="no connection"):
         zoo.subject("timm:resnet18")
+
+
+@pytest.mark.parametrize(
+    ("lift", "words"), [(0.8, "less than as many"), (1.5, ": what as many"), (np.nan, "less")]
+)
+def test_less_than_chance_is_said_where_the_same_images_show_it(lift, words):
+    row = {"metric": "iou", "value": 0.004, "low": 0.001, "high": 0.009, "random": 0.012, "centre": 0.03}
+    table = pd.DataFrame([{**row, "lift_high": lift}])
+    said = page.verdict(SimpleNamespace(table=lambda: table))
+    assert words in said
+    assert "0.004 [0.001, 0.009]" in said
+    assert "(0.012)" in said

@@ -110,15 +110,20 @@ def _turned(grid):
     return numbers[numbers.isfinite()].long().tolist()
 
 
-def test_a_network_of_a_task_is_explained_on_the_file_that_it_was_made_from(tmp_path):
+def test_a_network_of_a_task_is_explained_on_the_file_that_it_was_made_from():
     for turn in (1, -1):
         data = dataset(series()).isel(lat=slice(None, None, turn))
         task = verax.task("climate/field?samples=1000", field=data)
         cases = task.cases(n=4)
-        maps = task.grid.scatter(cases.inputs).numpy()
-        given = data["sst"][:4].copy(data=maps)
-        found = verax.explain(task.function.module().float(), given, method="integrated-gradients", steps=512)
-        truth = task.grid.scatter(cases.truth.values).numpy()
+
+        def placed(values, task=task, data=data):
+            """Maps of the task on the rows of the file: by their latitudes, whatever order the task has."""
+            axes = {"lat": task.grid.latitudes.numpy(), "lon": task.grid.longitudes.numpy()}
+            maps = task.grid.scatter(values).numpy()
+            return xarray.DataArray(maps, axes, ("time", "lat", "lon"), "sst").sel(lat=data["lat"])
+
+        model, truth = task.function.module().float(), placed(cases.truth.values).values
+        found = verax.explain(model, placed(cases.inputs), method="integrated-gradients", steps=512)
         there = np.isfinite(truth)
         assert np.array_equal(np.isfinite(found["sst"].values), there)
         assert np.corrcoef(found["sst"].values[there], truth[there])[0, 1] > 0.999
@@ -531,6 +536,7 @@ def test_fill_values_cannot_hide_in_means(tmp_path, by):
         ([45, np.nan, -15], "latitudes that are missing"),
         ([400, 15, -15], "the latitude 400"),
         ([45, 45, -15], "latitudes that are there twice"),
+        ([45, -15, 15], "latitudes that neither rise nor fall"),
     ],
 )
 def test_latitudes_that_are_none_are_refused(tmp_path, places, words):

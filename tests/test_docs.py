@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -150,3 +151,17 @@ def test_nothing_is_loaded_from_elsewhere():
     assert "font: false" in text
     assert "analytics" not in text
     assert not re.search(r"(extra_css|extra_javascript)[^#]*https?:", text)
+
+
+def test_a_later_run_decides_what_the_first_could_not_test():
+    head = "**3 claims: 1 holds, 0 does not hold, 0 cannot hold, 2 not testable.** More.\n\n"
+    first = head + "| A. | 1 of 1. | **holds** |\n| B. | No network. | **not testable** |\n"
+    first += "| C. | No network. | **not testable** |\n"
+    later = "| A. | 0 of 1. | **does not hold** |\n| B. | 0 of 2. | **does not hold** (uncertain) |\n"
+    later += "| C. | No network. | **not testable** |\n"
+    tool = runpy.run_path(str(ROOT / "tools" / "reproduction.py"))
+    text = tool["joined"](first, later)
+    assert "3 claims: 1 holds, 1 does not hold, 0 cannot hold, 1 not testable.**" in text
+    assert "| A. | 1 of 1. | **holds** |" in text
+    assert "| B. | Second run: 0 of 2. | **does not hold** (uncertain) |" in text
+    assert "| C. | No network. | **not testable** |" in text

@@ -133,6 +133,8 @@ def _holed():
         (lambda: xr.Dataset(), "must hold a variable"),
         (lambda: xr.Dataset({"a": ("x", np.zeros(3))}), "must hold a variable"),
         (lambda: field()[0, 0], "over samples and places"),
+        (lambda: field()[0], r"counts samples, and here it is 'lat'.*isel\(time=\[0\]\)"),
+        (lambda: field().transpose("lon", "lat", "time"), "counts samples, and here it is 'lon'"),
         (lambda: xr.Dataset({"a": field(), "b": field().transpose("lat", "time", "lon")}), "first dimension"),
         (lambda: field() / 0, r"NaN or infinite values\.$"),
         (lambda: field()[:, :2], "cannot run on inputs"),

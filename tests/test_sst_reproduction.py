@@ -614,3 +614,8 @@ def test_the_command_from_end_to_end(tmp_path, monkeypatch):
 def test_the_page_names_the_command_that_made_it():
     words = reproduction.command(study.Options(samples=5000, function=3, recipe=True))
     assert words == "verax reproduce sst --samples 5000 --explained 500 --function 3 --published-recipe"
+
+
+def test_few_samples_are_said_to_be_a_first_look():
+    assert "saw 10,000 samples" in reproduction.notice(study.Options(samples=10_000))
+    assert reproduction.notice(study.Options(samples=study.SMALL)) == ""
