@@ -480,8 +480,9 @@ def test_what_travels_with_the_package_is_fast(own_store):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("block", [1, 16])
 @pytest.mark.parametrize("stop", [None, 0.6])
-def test_recorded_steps_are_the_plain_ones(monkeypatch, stop):
+def test_recorded_steps_are_the_plain_ones(monkeypatch, stop, block):
     cases = task().cases(group=[1, 8, 12], n=200, device="cuda")
     order = torch.randperm(len(cases), generator=torch.Generator().manual_seed(0)).cuda()
     recipe = Recipe(rate=1e-3, batch=16, epochs=1, scenes=1, cycle=False, stop=stop)
@@ -489,8 +490,7 @@ def test_recorded_steps_are_the_plain_ones(monkeypatch, stop):
     for recorded in (True, False):
         monkeypatch.setattr(Stepper, "recorded", recorded)
         model = initialise("cnn3", 2, 0).cuda().to(memory_format=torch.channels_last)
-        stepper = Stepper(model, recipe, 38)
-        assert stepper.block == 16
+        stepper = Stepper(model, recipe, 38, block=block)
         for rows in torch.split(order, 16 * 16):
             stepper(cases.inputs[rows], cases.targets[rows])
         found.append((stepper.weights.clone(), stepper.history.clone()))

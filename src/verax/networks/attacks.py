@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ ITERATIONS = 10
 
 
 def pgd(
-    model: nn.Module,
+    model: Callable[[Tensor], Tensor],
     pictures: Tensor,
     labels: Tensor,
     start: Tensor,

@@ -69,14 +69,14 @@ class Pool:
         """Pictures of some of the scenes."""
         return self.task.render(self.layout[rows], self.streams[rows])
 
-    def batches(self, order: Tensor, batch: int, block: int = 1) -> Iterator[tuple[Tensor, Tensor, Streams]]:
-        """Pictures, labels and streams in the given order, at most `block` batches at a time."""
+    def batches(self, order: Tensor, batch: int) -> Iterator[tuple[Tensor, Tensor, Streams]]:
+        """Pictures, labels and streams in the given order."""
         at_once = max(1, RENDERED // batch) * batch if order.device.type == "cuda" else batch
         labels = self.labels
         for rows in torch.split(order, at_once):
             pictures, wanted, streams = self.pictures(rows), labels[rows], self.streams[rows]
-            for start in range(0, len(rows), batch * block):
-                part = slice(start, start + batch * block)
+            for start in range(0, len(rows), batch):
+                part = slice(start, start + batch)
                 yield pictures[part], wanted[part], streams[part]
 
 
@@ -87,16 +87,15 @@ def fresh(
     steps: int,
     batch: int,
     device: torch.device,
-    block: int = 1,
 ) -> Iterator[tuple[Tensor, Tensor, Streams]]:
-    """`steps` batches of pictures that are never seen again, at most `block` at a time."""
+    """`steps` batches of pictures that are never seen again."""
     for first in range(0, steps, _CHUNK):
         count = min(_CHUNK, steps - first) * batch
         ids = torch.arange(first * batch, first * batch + count, device=device)
         streams = task.streams(ids, seed, "train")
         buckets = _buckets(task, groups, streams)
         pool = Pool(task, buckets, streams, task.lessons(buckets, streams))
-        yield from pool.batches(torch.arange(count, device=device), batch, block)
+        yield from pool.batches(torch.arange(count, device=device), batch)
 
 
 def fixed(
@@ -141,15 +140,13 @@ def shuffled(count: int, seed: int, epoch: int, device: torch.device) -> Tensor:
     return Streams.of(ids, "shuffle", seed, epoch).bits("order").argsort(stable=True)
 
 
-def repeated(
-    pool: Pool, seed: int, epochs: int, batch: int, block: int = 1
-) -> Iterator[tuple[Tensor, Tensor, Streams]]:
-    """All pictures of a pool in every epoch, in an order of its own, at most `block` batches at a time."""
+def repeated(pool: Pool, seed: int, epochs: int, batch: int) -> Iterator[tuple[Tensor, Tensor, Streams]]:
+    """All pictures of a pool in every epoch, in an order of its own."""
     for epoch in range(epochs):
         order = shuffled(len(pool), seeding.key("epoch", seed), epoch, pool.groups.device)
         if len(order) % batch == 1:
             order = order[:-1]  # batch normalisation needs two
-        yield from pool.batches(order, batch, block)
+        yield from pool.batches(order, batch)
 
 
 def steps_in(pool: Pool, batch: int) -> int:

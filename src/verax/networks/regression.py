@@ -35,6 +35,7 @@ MEMORY = 6 << 30
 
 _SMALLEST, _STEPS = 32, 64  # samples in a batch, and batches in an epoch, of small sets
 _LEAST, _MOST = 1400, 50  # steps in all, and epochs: fewer would not be trained, more would only repeat
+_RECORDED = 16  # steps that a GPU replays at a time
 _SHOWN = 50  # steps from one report to the next
 _BUFFER = 4  # chunks that are shuffled together when samples are not kept
 
@@ -239,7 +240,7 @@ def _descend(
         loss="squared",
         optimiser="adam" if plan.adam else "sgd",
     )
-    stepper = Stepper(model, recipe, steps, rough=False)
+    stepper = Stepper(model, recipe, steps, rough=False, block=_RECORDED if device.type == "cuda" else 1)
     model.train()
     step = 0
     for epoch in range(1, plan.epochs + 1):

@@ -1,8 +1,9 @@
 """One step of training, the same on every device; on a GPU it is recorded once and then replayed.
 
 All trainable weights live in one flat tensor, so that Adam (Kingma and Ba, ICLR 2015) is a handful of
-operations. These networks are so small that a GPU waits for the launch of kernels rather than for
-arithmetic; a CUDA graph of forward, backward and update takes that wait away.
+operations, and so is their way to half precision and that of their gradients back. These networks are so
+small that a GPU waits for the launch of kernels rather than for arithmetic; a CUDA graph of forward, backward
+and update takes that wait away.
 """
 
 from __future__ import annotations
@@ -12,14 +13,13 @@ import threading
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from verax.networks.attacks import pgd
-from verax.networks.batches import RENDERED
 from verax.networks.losses import find_loss
 from verax.networks.recipes import Recipe
 
 _BETA1, _BETA2 = 0.9, 0.999
-_BLOCK, _ATTACKED = 16, 4  # steps in a recording; with an adversary each is ten times as long
 _WARM_UP = 3  # steps before a recording, in which libraries choose their kernels
 _RECORDING = threading.Lock()  # one at a time
 
@@ -65,6 +65,17 @@ def _unflatten(row: Tensor, like: Tensor) -> Tensor:
     return row.view(out, high, across, wide).permute(0, 3, 1, 2)
 
 
+def _halved(model: nn.Module) -> frozenset[str]:
+    """The parameters that autocast rounds to half precision: those of convolutions and linear layers."""
+    return frozenset(
+        f"{place}.{name}" if place else name
+        for place, module in model.named_modules()
+        if isinstance(module, nn.Linear | nn.modules.conv._ConvNd)
+        for name, parameter in module.named_parameters(recurse=False)
+        if parameter.requires_grad
+    )
+
+
 class Stepper:
     """Trains a network, a batch or a block of them at a call.
 
@@ -73,15 +84,16 @@ class Stepper:
 
     Attributes:
         patient: whether one may look after the step that met the stopping rule, since nothing changes then.
-        block: how many steps are worth asking for at a time.
         recorded: replay a CUDA graph on a GPU; the plain steps give the same network, more slowly.
-        history: the loss before each step and the largest gradient of the output that learns least (zero:
-            an output from which nothing is learned), ``(steps, 2)``.
+        history: the loss before each step and, where the recipe has a stopping rule, the largest gradient of
+            the output that learns least (zero: an output from which nothing is learned), ``(steps, 2)``.
     """
 
     recorded = True
 
-    def __init__(self, model: nn.Module, recipe: Recipe, steps: int, *, rough: bool = True) -> None:
+    def __init__(
+        self, model: nn.Module, recipe: Recipe, steps: int, *, rough: bool = True, block: int = 1
+    ) -> None:
         """Prepare at most `steps` steps; the weights of `model` become parts of one flat tensor.
 
         Args:
@@ -89,15 +101,18 @@ class Stepper:
             recipe: how it is trained.
             steps: at most so many.
             rough: compute in half precision on a GPU, which classes do not mind and numbers do.
+            block: steps in a recording. Several are worth it where a step is shorter than its launch;
+                where it is longer, other threads on the same GPU only have to wait for them.
         """
         self.model, self.recipe, self.rough = model, recipe, rough
         self.loss = find_loss(recipe.loss)
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.weights = torch.cat([_flatten(p.detach()) for p in self.parameters])
-        rows = torch.split(self.weights, [p.numel() for p in self.parameters])
-        for parameter, row in zip(self.parameters, rows, strict=True):
-            parameter.data = _unflatten(row, parameter)
+        self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.weights = torch.cat([_flatten(p.detach()) for p in self.parameters.values()])
+        for name, part in self._parts(self.weights).items():
+            self.parameters[name].data = part
         self.device = self.weights.device
+        rounded = rough and self.device.type == "cuda"
+        self.halved = _halved(model) & self.parameters.keys() if rounded else frozenset()
         self.first, self.second = torch.zeros_like(self.weights), torch.zeros_like(self.weights)
         rate, beta1 = schedule(recipe, steps)
         number = torch.arange(1, steps + 1, dtype=torch.float64)
@@ -112,8 +127,7 @@ class Stepper:
         cuda = self.device.type == "cuda"
         # statistics of normalisation layers would go on changing after the last step
         self.patient = recipe.stop is None or (cuda and not list(model.buffers()))
-        most = _BLOCK if recipe.adversary is None else _ATTACKED
-        self.block = max(1, min(most, RENDERED // recipe.batch)) if cuda and self.patient else 1
+        self.block = block
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
 
     def restart(self, model: nn.Module) -> None:
@@ -165,18 +179,22 @@ class Stepper:
             start = None if start is None else start.contiguous(memory_format=torch.channels_last)
         # from the device, not from Python: a recording would keep the numbers of its first step
         beta1, rate, correction, eps = self.table.index_select(0, self.place).view(-1).unbind()
+        weights = self.weights.detach().requires_grad_()
         with torch.autocast("cuda", torch.bfloat16, enabled=fast and self.rough, cache_enabled=False):
+            given = self._given(weights)
             if start is not None and self.recipe.adversary is not None:
-                pictures = self._attacked(pictures, labels, start, eps)
-            outputs = self.model(pictures)
+                pictures = self._attacked(pictures, labels, start, eps, given)
+            outputs = functional_call(self.model, given, pictures)
             loss = self.loss(outputs, labels)
-        outer, *slopes = torch.autograd.grad(loss, [outputs, *self.parameters])
-        slope = torch.cat([_flatten(part) for part in slopes])
+        outer, slope = torch.autograd.grad(loss, [outputs, weights])
         if self.recipe.clip is not None:
             slope = slope * (self.recipe.clip / (slope.norm() + 1e-6)).clamp(max=1)
         if self.recipe.stop is not None:
             rate = rate * self.open
             self.open.mul_(loss.detach() >= self.recipe.stop)
+            report = torch.stack([loss.detach(), outer.abs().amax(0).amin().to(loss.dtype)])[None]
+        else:
+            report = loss.detach().expand(1, 2)
         if self.recipe.optimiser == "sgd":
             self.weights.sub_(slope * rate)
         else:
@@ -184,18 +202,39 @@ class Stepper:
             self.second.mul_(_BETA2).addcmul_(slope, slope, value=1 - _BETA2)
             root = self.second.sqrt().mul_(correction).add_(self.recipe.epsilon)
             self.weights.sub_(self.first / root * rate)
-        report = torch.stack([loss.detach(), outer.abs().amax(0).amin().to(loss.dtype)])
-        self.history.index_copy_(0, self.place, report[None].to(self.history.dtype))
+        self.history.index_copy_(0, self.place, report.to(self.history.dtype))
         self.place.add_(1)
 
-    def _attacked(self, pictures: Tensor, labels: Tensor, start: Tensor, eps: Tensor) -> Tensor:
+    def _parts(self, flat: Tensor) -> dict[str, Tensor]:
+        """The parameters of the network in a row of all of them."""
+        rows = torch.split(flat, [p.numel() for p in self.parameters.values()])
+        named = zip(self.parameters.items(), rows, strict=True)
+        return {name: _unflatten(row, parameter) for (name, parameter), row in named}
+
+    def _given(self, weights: Tensor) -> dict[str, Tensor]:
+        """The parameters for a pass, in half precision where autocast would round every one by itself."""
+        parts = self._parts(weights) if len(self.halved) < len(self.parameters) else {}
+        halves = self._parts(weights.bfloat16()) if self.halved else {}
+        return parts | {name: half for name, half in halves.items() if name in self.halved}
+
+    def _attacked(
+        self, pictures: Tensor, labels: Tensor, start: Tensor, eps: Tensor, given: dict[str, Tensor]
+    ) -> Tensor:
         """The pictures, all but the first few changed by an adversary.
 
         It knows the network as it is used, without dropout.
         """
         kept = round(self.recipe.clean * len(pictures))
+        fixed = {name: part.detach() for name, part in given.items()}
         self.model.eval()
-        worse = pgd(self.model, pictures[kept:], labels[kept:], start[kept:], eps, loss=self.loss)
+        worse = pgd(
+            lambda x: functional_call(self.model, fixed, x),
+            pictures[kept:],
+            labels[kept:],
+            start[kept:],
+            eps,
+            loss=self.loss,
+        )
         self.model.train()
         return torch.cat([pictures[:kept], worse])
 

@@ -271,12 +271,10 @@ class _Job:
         per_epoch = self._per_epoch(pool)
         if pool is None:
             steps = per_epoch * plan.epochs
-            source = batches.fresh(
-                task, self.chosen, self.seed, steps, plan.batch, self.device, stepper.block
-            )
+            source = batches.fresh(task, self.chosen, self.seed, steps, plan.batch, self.device)
         else:
             order = seeding.key(self.seed, attempt)
-            source = batches.repeated(pool, order, plan.epochs, plan.batch, stepper.block)
+            source = batches.repeated(pool, order, plan.epochs, plan.batch)
         with _quick(self.device), _seeded(self.device, self.seed, attempt, model):
             model.train()
             epoch, loss, ended = self._steps(stepper, source, per_epoch, watch)

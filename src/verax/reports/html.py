@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,7 +158,6 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
         "methods": provenance.methods(manifest),
         "own_tasks": provenance.own_tasks(manifest),
         "own": [str(entry["label"]) for entry in manifest["methods"] if entry["family"] == "own"],
-        "reproduced": claims.part(run.folder),
         "command": line,
         "study_file": study_file,
     }
@@ -177,17 +177,41 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
     }
 
 
+@dataclass(frozen=True)
+class Draft:
+    """A report that lacks only the claims of the reproduction that its run belongs to.
+
+    Attributes:
+        shown: what the page shows.
+        files: whether maps lie beside the page.
+    """
+
+    shown: dict[str, Any]
+    files: bool
+
+
+def draft(run: Run) -> Draft:
+    """Write ``figures/`` into the folder of a run, and gather everything for its page."""
+    album = figures.Album(make_folder(run.folder / figures.FOLDER))
+    cut = sheets.Album(run.folder)
+    shown = context(run, album, cut)
+    album.tidy()
+    cut.tidy()
+    return Draft(shown, bool(cut.files))
+
+
+def publish(folder: Path, done: Draft) -> Path:
+    """Write ``report.html``, and give its path."""
+    shown = {**done.shown, "reproduced": claims.part(folder)}
+    page = pages.page("report.html.j2", shown, scripts=("sideways.js", "explorer.js"), files=done.files)
+    write_atomically(folder / REPORT, page.encode())
+    return folder / REPORT
+
+
 def write(run: Run) -> Path:
     """Write ``figures/`` and ``report.html`` into the folder of a run.
 
     Returns:
         The path of ``report.html``.
     """
-    album = figures.Album(make_folder(run.folder / figures.FOLDER))
-    cut = sheets.Album(run.folder)
-    shown = context(run, album, cut)
-    page = pages.page("report.html.j2", shown, scripts=("sideways.js", "explorer.js"), files=bool(cut.files))
-    album.tidy()
-    cut.tidy()
-    write_atomically(run.folder / REPORT, page.encode())
-    return run.folder / REPORT
+    return publish(run.folder, draft(run))

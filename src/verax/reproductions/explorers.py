@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from verax import progress
 from verax.files import write_atomically
-from verax.reports import claims
+from verax.reports import claims, html
 from verax.reproductions.workers import Crew
 from verax.studies.runs import MANIFEST, Run
 
@@ -21,8 +21,8 @@ _PAGES = ("index.html", "claims.html")
 _BEFORE = "<nav>"
 
 
-def _report(_: None, folder: Path) -> Path:
-    return Run(folder).report()
+def _drafted(_: None, folder: Path) -> html.Draft:
+    return html.draft(Run(folder))
 
 
 @dataclass(frozen=True)
@@ -30,43 +30,45 @@ class Explorers:
     """Reports that are being written.
 
     Attributes:
-        home: the folder of the reproduction.
-        folders: of the runs.
-        results: the folder and the report of each, as it is done.
+        page: of the reproduction; it may be written later.
+        crew: who writes them.
+        drafts: folder -> its draft, as it is done.
     """
 
-    home: Path
-    folders: list[Path]
-    results: Iterator[tuple[Path, Path]]
+    page: Path
+    crew: Crew
+    drafts: dict[Path, Iterator[tuple[Path, html.Draft]]] = field(default_factory=dict)
+
+    def add(self, folder: Path) -> None:
+        """Let the crew draw a run at once, whose claims come later."""
+        pointer = json.dumps({"home": "../..", "page": self.page.name}) + "\n"
+        write_atomically(folder / claims.POINTER, pointer.encode())
+        self.drafts[folder] = self.crew.over(_drafted, None, [folder])
 
 
 def begin(page: Path, since: float, crew: Crew) -> Explorers:
-    """Let a crew write the reports of the runs beside a reproduction's page, whose claims are there already.
+    """Let a crew draw the reports of the runs beside a reproduction's page.
 
     Args:
         page: of the reproduction; it may be written later.
         since: when it began, in seconds since 1970: older runs in its folder are somebody else's.
         crew: who writes them.
     """
-    home = page.parent
-    folders = sorted(
-        path.parent for path in (home / RUNS).glob(f"*/{MANIFEST}") if path.stat().st_mtime >= since
-    )
-    pointer = json.dumps({"home": "../..", "page": page.name}) + "\n"
-    for folder in folders:
-        write_atomically(folder / claims.POINTER, pointer.encode())
-    return Explorers(home, folders, crew.over(_report, None, folders))
+    pending = Explorers(page, crew)
+    found = (page.parent / RUNS).glob(f"*/{MANIFEST}")
+    for folder in sorted(path.parent for path in found if path.stat().st_mtime >= since):
+        pending.add(folder)
+    return pending
 
 
 def finish(pending: Explorers, quiet: bool = False) -> list[Path]:
-    """Wait for the reports, and let the pages of the reproduction lead to them; gives the reports."""
-    home, made = pending.home, dict[Path, Path]()
+    """Write the reports with the claims, which are there now, and let the pages lead to them."""
+    home, found = pending.page.parent, list[Path]()
     with progress.bar(hidden=quiet) as bar:
-        row = bar.add_task("explorers of the runs", total=len(pending.folders))
-        for folder, path in pending.results:
-            made[folder] = path
+        row = bar.add_task("explorers of the runs", total=len(pending.drafts))
+        for folder, drafts in sorted(pending.drafts.items()):
+            found += [html.publish(folder, draft) for _, draft in drafts]
             bar.update(row, advance=1)
-    found = [made[folder] for folder in pending.folders]
     for name in _PAGES:
         if found and (home / name).is_file():
             text = linked((home / name).read_text(), [path.relative_to(home) for path in found])

@@ -143,11 +143,19 @@ def _table(scores: pd.DataFrame, methods: tuple[str, ...]) -> tuple[NDArray[np.i
     return table.index.get_level_values("group").to_numpy(), values
 
 
-@lru_cache(maxsize=8)
 def _drawn(n: int, replicates: int, key: int) -> NDArray[np.uint32]:
     """How often each of `n` things is drawn in `n` draws, ``(R, n)``; shared by metrics of a sample."""
+    return (_often if n * replicates <= _SMALL else _seldom)(n, replicates, key)
+
+
+def _draw(n: int, replicates: int, key: int) -> NDArray[np.uint32]:
     generator = np.random.default_rng(key & 0xFFFFFFFFFFFFFFFF)
     return generator.multinomial(n, np.full(n, 1 / n), size=replicates).astype(np.uint32)
+
+
+_SMALL = 1 << 18  # numbers in a table of draws, which is a megabyte
+# a study has about a hundred buckets, and each of its metrics asks for all of them
+_often, _seldom = lru_cache(maxsize=128)(_draw), lru_cache(maxsize=8)(_draw)
 
 
 def _bounds(scores: pd.DataFrame) -> tuple[float, float]:

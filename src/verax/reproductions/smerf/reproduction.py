@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
-import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import jinja2
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from verax import progress
 from verax.files import make_folder, write_atomically
 from verax.reports import png, settle, svg
 from verax.reproductions import explorers
+from verax.reproductions.explorers import Explorers
 from verax.reproductions.outputs import Phases, check_output
 from verax.reproductions.smerf import page, study
 from verax.reproductions.smerf.evidence import Evidence, kind
@@ -39,8 +44,11 @@ class Shown:
     picture: str
 
 
-def _drawn(evidence: Evidence, place: int) -> tuple[str, bytes, bytes]:
-    """The note, the SVG and the PNG of an entry of the catalogue."""
+Drawing = tuple[str, bytes, bytes]
+"""The note, the SVG and the PNG of a figure."""
+
+
+def _drawn(evidence: Evidence, place: int) -> Drawing:
     entry = CATALOGUE[place]
     assert entry.draw is not None
     figure = entry.draw(evidence)
@@ -48,13 +56,18 @@ def _drawn(evidence: Evidence, place: int) -> tuple[str, bytes, bytes]:
     return entry.note(evidence) if entry.note is not None else "", svg(figure), png(figure, 130)
 
 
-def draw(evidence: Evidence, out: Path, crew: Crew, quiet: bool = False) -> list[Shown]:
-    """Draw every figure that the evidence suffices for, as SVG and PNG under ``figures/``."""
+def begin_drawing(evidence: Evidence, crew: Crew) -> Iterator[tuple[int, Drawing]]:
+    """Let a crew draw every figure that the evidence suffices for; each by its place in the catalogue."""
+    places = [place for place, entry in enumerate(CATALOGUE) if not entry.lacking(evidence)]
+    return crew.over(_drawn, evidence, places)
+
+
+def keep(drawings: Iterable[tuple[int, Drawing]], evidence: Evidence, out: Path, quiet: bool) -> list[Shown]:
+    """Write figures as SVG and PNG under ``figures/``, as they are drawn."""
     shown = {entry.number: Shown(entry, "", entry.lacking(evidence), "") for entry in CATALOGUE}
-    places = [place for place, entry in enumerate(CATALOGUE) if not shown[entry.number].missing]
     with progress.bar(hidden=quiet) as bar:
-        row = bar.add_task("drawing", total=len(places))
-        for place, (note, vector, pixels) in crew.over(_drawn, evidence, places):
+        row = bar.add_task("drawing", total=sum(not one.missing for one in shown.values()))
+        for place, (note, vector, pixels) in drawings:
             entry = CATALOGUE[place]
             write_atomically(out / "figures" / f"{entry.file}.svg", vector)
             write_atomically(out / "figures" / f"{entry.file}.png", pixels)
@@ -80,13 +93,22 @@ def write_tables(evidence: Evidence, out: Path, samples: int) -> dict[str, pd.Da
 
 def write_scores(gathered: Gathered, out: Path) -> None:
     """All scores in one table, with the background in a column of its own."""
-    parts = [s.scores.assign(background=s.background) for s in gathered.evidence.series]
-    if gathered.evidence.sound is not None:
-        parts.append(gathered.evidence.sound.scores.assign(background=gathered.evidence.sound.background))
-    table = pd.concat(parts, ignore_index=True)
-    for column in ("task", "network", "method", "protocol", "metric", "background"):
-        table[column] = table[column].astype("category")
-    table.to_parquet(out / "scores.parquet", compression="zstd", index=False)
+    series = [*gathered.evidence.series, gathered.evidence.sound]
+    buffer, writer = io.BytesIO(), None
+    with ExitStack() as stack:
+        for one in series:
+            if one is None:
+                continue
+            words = ("task", "network", "method", "protocol", "metric", "background")
+            part = one.scores.assign(background=one.background).astype(dict.fromkeys(words, "category"))
+            rows = pa.Table.from_pandas(part, preserve_index=False)
+            if writer is None:
+                named = pa.dictionary(pa.int32(), pa.string())
+                fields = [f.with_type(named) if f.name in words else f for f in rows.schema]
+                schema = pa.schema(fields, rows.schema.metadata)
+                writer = stack.enter_context(pq.ParquetWriter(buffer, schema, compression="zstd"))
+            writer.write_table(rows.select(schema.names).cast(schema))
+    write_atomically(out / "scores.parquet", buffer.getvalue())
 
 
 def claims_page(gathered: Gathered, options: Options, out: Path) -> list[str]:
@@ -178,19 +200,19 @@ def reproduce(options: Options, out: Path, crew: Crew) -> tuple[Path, Phases]:
     """
     check_output(out)
     make_folder(out / "runs")
-    phases, began = Phases(), time.time()
+    phases, reports = Phases(), Explorers(out / PAGE, crew)
     crew.start()
     with phases.phase("training"):
         study.train_missing(options)
     with phases.phase("explaining and scoring"):
-        gathered = study.gather(options, out)
+        gathered = study.gather(options, out, reports.add)
+    drawings = begin_drawing(gathered.evidence, crew)
     with phases.phase("tables and claims"), progress.status("Tables and claims", options.quiet):
         found = write_tables(gathered.evidence, out, options.samples)
         write_scores(gathered, out)
         links = claims_page(gathered, options, out)
-    reports = explorers.begin(out / PAGE, began, crew)
     with phases.phase("drawing"):
-        shown = draw(gathered.evidence, out, crew, options.quiet)
+        shown = keep(drawings, gathered.evidence, out, options.quiet)
         path = write_index(out, options, gathered, shown, found, links)
     with phases.phase("explorers"):
         explorers.finish(reports, options.quiet)

@@ -273,27 +273,35 @@ class Gathered:
     runs: list[Run] = field(default_factory=list)
 
 
-def gather(options: Options, out: Path) -> Gathered:
-    """Run every study and put the evidence together; what is in the store already is not computed again."""
-    series, runs = [], []
+def gather(
+    options: Options, out: Path, done_with: Callable[[Path], object] = lambda folder: None
+) -> Gathered:
+    """Run every study and put the evidence together; what is in the store already is not computed again.
+
+    Args:
+        options: what to reproduce.
+        out: folder of the runs.
+        done_with: called with the folder of each run as soon as it is whole.
+    """
+    series, runs = [], list[Run]()
     sound: Series | None = None
+
+    def study(network: str, background: str, sound: bool = False) -> Run:
+        folder = folder_name(network, background) + ("-sound" if sound else "")
+        runs.append(run_study(options, network, background, out / "runs" / folder, sound))
+        done_with(runs[-1].folder)
+        return runs[-1]
+
     for network, background in options.pairs:
-        done = run_study(options, network, background, out / "runs" / folder_name(network, background))
-        runs.append(done)
+        usual = role(network) == "plain" and kind(background) == "black"
+        if sound is None and options.sound_samples and usual:
+            # first, because its report takes longest to write
+            sound = Series(network, background, study(network, background, sound=True).scores)
+        done = study(network, background)
         with progress.status(f"Looking at {network} on {background}", options.quiet):
             views = tuple(view(options, network, background, name, done) for name in TASKS)
             curve = threshold_curve(options, network, background)
         series.append(Series(network, background, done.scores, views, curve))
-        if (
-            sound is None
-            and options.sound_samples
-            and role(network) == "plain"
-            and kind(background) == "black"
-        ):
-            there = out / "runs" / f"{folder_name(network, background)}-sound"
-            side = run_study(options, network, background, there, sound=True)
-            runs.append(side)
-            sound = Series(network, background, side.scores)
     return Gathered(Evidence(tuple(series), sound), runs)
 
 
