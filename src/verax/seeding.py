@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -47,6 +47,16 @@ def _mix_(x: Tensor) -> Tensor:
     return x.bitwise_xor_(_shift(x, 31))
 
 
+def _shares(bits: Tensor) -> Tensor:
+    """Uniform numbers in [0, 1) from random bits."""
+    return _shift(bits, 11).to(torch.float64) * 2.0**-53
+
+
+def _below(high: int, bits: Tensor) -> Tensor:
+    """Uniform whole numbers 0 .. high - 1 from random bits."""
+    return _shares(bits).mul_(high).to(torch.int64).clamp_(max=high - 1)
+
+
 @dataclass(frozen=True)
 class Streams:
     """One random stream for each sample id; every draw needs a label of its own."""
@@ -68,22 +78,29 @@ class Streams:
 
     def bits(self, label: object, *shape: int) -> Tensor:
         """64 random bits: int64 of shape ``(N, *shape)``."""
-        count = math.prod(shape)
-        counter = torch.arange(1, count + 1, device=self.ids.device) * _GOLDEN
-        start = _mix_(self.ids * _GOLDEN + key(self.seed, label))
-        return _mix_(start[:, None] + counter).reshape(len(self.ids), *shape)
+        return self._bits(self.ids * _GOLDEN + key(self.seed, label), shape)
+
+    @staticmethod
+    def _bits(start: Tensor, shape: tuple[int, ...]) -> Tensor:
+        counter = torch.arange(1, math.prod(shape) + 1, device=start.device) * _GOLDEN
+        return _mix_(_mix_(start)[..., None] + counter).reshape(*start.shape, *shape)
 
     def uniform(self, label: object, *shape: int) -> Tensor:
         """Uniform numbers in [0, 1): float64 of shape ``(N, *shape)``."""
-        return _shift(self.bits(label, *shape), 11).to(torch.float64) * 2.0**-53
+        return _shares(self.bits(label, *shape))
 
     def integers(self, label: object, high: int | Tensor, *shape: int) -> Tensor:
         """Uniform whole numbers 0 .. high - 1: int64 of shape ``(N, *shape)``."""
-        drawn = self.uniform(label, *shape)
         if isinstance(high, int):  # without a tensor, for which a GPU would have to wait
-            return drawn.mul_(high).to(torch.int64).clamp_(max=high - 1)
+            return _below(high, self.bits(label, *shape))
+        drawn = self.uniform(label, *shape)
         limit = high.to(self.ids.device)
         return torch.minimum((drawn * limit).to(torch.int64), limit.to(torch.int64) - 1)
+
+    def tries(self, labels: Sequence[object], high: int, *shape: int) -> Tensor:
+        """What `integers` gives for each of several labels, at once: ``(N, labels, *shape)``."""
+        keys = torch.tensor([key(self.seed, label) for label in labels], device=self.ids.device)
+        return _below(high, self._bits(self.ids[:, None] * _GOLDEN + keys, shape))
 
     def normal(self, label: object, *shape: int) -> Tensor:
         """Standard normal numbers: float32 of shape ``(N, *shape)``; two from each 64 bits (Box-Muller)."""

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from types import TracebackType
@@ -71,6 +71,28 @@ def _nothing() -> None:
     """A job that starts the processes."""
 
 
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Processes that start meanwhile compute in one thread each.
+
+    NumPy asks once, when it is imported; with a thread for every core in each of them they would spend most
+    of their time waiting for each other.
+    """
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
 _kept: dict[str, Any] = {}
 """In a worker: the value that its jobs share, by the file that it was read from."""
 
@@ -111,7 +133,8 @@ class Crew(AbstractContextManager["Crew"]):
         """Start the processes now: their imports take seconds."""
         if self.workers > 1 and self._pool is None:
             self._pool = ProcessPoolExecutor(self.workers, get_context("spawn"), _prepare, self.modules)
-            self._pool.submit(_nothing)
+            with _one_thread_each():
+                self._pool.submit(_nothing)  # starts all of them
 
     def over(self, function: Callable[[Any, T], R], value: Any, items: Sequence[T]) -> Iterator[tuple[T, R]]:
         """``function(value, item)`` for every item, each as it is done; a process reads `value` once.

@@ -15,6 +15,8 @@ from verax.tasks.textbox.scenes import World
 GAP = 2
 """Empty pixels between any two objects of the sound renderer."""
 
+_TRIES = 8  # draws at once after the first, which most objects need: a GPU waits for every round
+
 MAX_ROUNDS = 2000
 """Redraws after which a world counts as too crowded."""
 
@@ -95,18 +97,20 @@ def published(streams: Streams, present: Tensor, world: World) -> Tensor:
         return ((a - b) ** 2).sum(-1) <= limit
 
     for index in (box1, box2):
-        todo = torch.arange(len(present), device=present.device)
-        attempt = 0
+        todo, attempt, many = torch.arange(len(present), device=present.device), 0, 1
         while len(todo):
-            fresh = streams[todo].integers((index, attempt), 54, 2)
-            positions[todo, index] = fresh
+            tries = range(attempt, attempt + many)
+            fresh = streams[todo].tries([(index, number) for number in tries], 54, 2)
             if index == box1:
-                bad = near(fresh, anchor[todo], 300)
+                bad = near(fresh, anchor[todo, None], 300)
             else:
-                bad = present[todo, text] & near(fresh, anchor[todo], 400)
-                bad |= present[todo, box1] & near(fresh, positions[todo, box1], 300)
-            todo = todo[bad]
-            attempt += 1
+                bad = present[todo, None, text] & near(fresh, anchor[todo, None], 400)
+                bad |= present[todo, None, box1] & near(fresh, positions[todo, None, box1], 300)
+            chosen = bad.long().argmin(1)  # the first try that is not
+            here = torch.arange(len(todo), device=todo.device)
+            positions[todo, index] = fresh[here, chosen]
+            todo = todo[bad[here, chosen]]
+            attempt, many = attempt + many, _TRIES
     return positions
 
 
