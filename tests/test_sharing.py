@@ -154,6 +154,12 @@ def test_the_folded_transpose_is_the_gradient_of_the_convolution(stride, padding
     torch.testing.assert_close(found, torch.autograd.grad(y, x, g)[0])
 
 
+def test_the_folded_transpose_of_nothing_is_nothing():
+    weight = torch.randn(5, 3, 3, 2, dtype=torch.float64, generator=G)
+    found = sharing._folded(torch.zeros(0, 5, 4, 4), weight.float(), (0, 3, 6, 5), [1, 1], [0, 0], [1, 1])
+    assert found.shape == (0, 3, 6, 5)
+
+
 def test_slopes_of_relu_are_the_quotient_and_its_limits():
     x = torch.tensor([2.0, -2.0, 3.0, -1.0, 1.0, -1.0, 0.0, 1.0, 1 + 1e-7], dtype=torch.float64)
     low = torch.tensor([1.0, -1.0, -1.0, 3.0, 1.0, -1.0, 0.0, 0.0, 1.0], dtype=torch.float64)
