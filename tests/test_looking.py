@@ -384,6 +384,41 @@ def test_a_process_that_is_killed_is_missed():
         list(crew.over(killed, None, [0, 1, 2, 3]))
 
 
+def test_a_process_that_died_is_missed_where_its_work_is_looked_at():
+    from verax.errors import OutputError
+    from verax.reproductions.workers import Crew
+
+    with Crew(2) as crew:
+        with pytest.raises(OutputError, match="was killed"):
+            list(crew.over(killed, None, [2]))
+        later = crew.over(killed, None, [0])  # what else is computed meanwhile goes on
+        with pytest.raises(OutputError, match="was killed"):
+            list(later)
+
+
+def threads(_, item):
+    import os
+    import time
+
+    time.sleep(0.2)
+    return os.getpid(), [os.environ.get(f"{name}_NUM_THREADS") for name in ("OMP", "OPENBLAS", "MKL")]
+
+
+def test_every_process_of_a_crew_computes_in_one_thread(monkeypatch):
+    from verax.reproductions.workers import Crew
+
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    with Crew(3) as crew:
+        crew.start()
+        assert len(crew._pool._processes) == 3
+        made = [found for _, found in crew.over(threads, None, range(30))]
+    assert len({number for number, _ in made}) > 1
+    assert all(found == ["1", "1", "1"] for _, found in made)
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "3"
+    assert "MKL_NUM_THREADS" not in os.environ
+
+
 def slowly(flag, item):
     import time
 

@@ -133,8 +133,19 @@ class Crew(AbstractContextManager["Crew"]):
         """Start the processes now: their imports take seconds."""
         if self.workers > 1 and self._pool is None:
             self._pool = ProcessPoolExecutor(self.workers, get_context("spawn"), _prepare, self.modules)
+            for _ in range(self.workers):  # each starts one, as long as none is idle
+                self._begin(_nothing)
+
+    def _begin(self, function: Callable[..., R], *given: Any) -> Future[R]:
+        """Hand a job over; it may start a process."""
+        assert self._pool is not None
+        try:
             with _one_thread_each():
-                self._pool.submit(_nothing)  # starts all of them
+                return self._pool.submit(function, *given)
+        except BrokenProcessPool as error:  # seen where results are looked at, like a death from now on
+            lost = Future[R]()
+            lost.set_exception(error)
+            return lost
 
     def over(self, function: Callable[[Any, T], R], value: Any, items: Sequence[T]) -> Iterator[tuple[T, R]]:
         """``function(value, item)`` for every item, each as it is done; a process reads `value` once.
@@ -147,7 +158,7 @@ class Crew(AbstractContextManager["Crew"]):
         folder = tempfile.TemporaryDirectory(prefix="verax-")
         path = Path(folder.name) / "value"  # each worker reads it once, however many items it gets
         path.write_bytes(pickle.dumps(value))
-        jobs = {self._pool.submit(_one, function, str(path), item): item for item in items}
+        jobs = {self._begin(_one, function, str(path), item): item for item in items}
         return _collected(jobs, folder)
 
     def __exit__(
