@@ -140,9 +140,7 @@ def _folded(
     `torch.nn.functional.fold` takes more than half of what is left.
     """
     (high, wide), (rows, columns) = weight.shape[2:], g.shape[2:]
-    parts = (weight.flatten(1).t() @ g.flatten(2)).view(
-        len(g), weight.shape[1], high, wide, rows, columns
-    )
+    parts = (weight.flatten(1).t() @ g.flatten(2)).view(len(g), weight.shape[1], high, wide, rows, columns)
     size = [side + 2 * margin for side, margin in zip(shape[2:], padding, strict=True)]
     whole = g.new_zeros(len(g), parts.shape[1], *size)
     for i, j in itertools.product(range(high), range(wide)):
