@@ -234,6 +234,36 @@ def test_a_step_is_one_of_adam(cycle):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-8)
 
 
+class Elsewhere(nn.Module):
+    """A network that uses a parameter in another place than the module that holds it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 2)
+        self.also = [self.first.weight]
+
+    def forward(self, x):
+        return self.last(F.relu(self.first(x)) + x @ self.also[0])
+
+
+def test_a_parameter_that_is_used_elsewhere_too_learns_from_both_places():
+    ours, theirs = (Elsewhere().double() for _ in range(2))
+    for model in (ours, theirs):
+        model.also = [model.first.weight]
+    theirs.load_state_dict(ours.state_dict())
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(5, 8, 6, generator=generator, dtype=torch.float64)
+    y = torch.randint(0, 2, (5, 8), generator=generator)
+    stepper = Stepper(ours, Recipe(rate=0.5, batch=8, epochs=1, scenes=1, cycle=False, optimiser="sgd"), 5)
+    plain = torch.optim.SGD(theirs.parameters(), lr=0.5)
+    for pictures, labels in zip(x, y, strict=True):
+        stepper(pictures, labels)
+        plain.zero_grad()
+        F.cross_entropy(theirs(pictures), labels).backward()
+        plain.step()
+    torch.testing.assert_close(ours.state_dict(), theirs.state_dict(), rtol=1e-6, atol=1e-8)
+
+
 def test_several_steps_at_once_are_the_steps_one_by_one():
     cases = task().cases(group=[1, 8, 12], n=6)
     recipe = Recipe(rate=1e-3, batch=4, epochs=1, scenes=1, cycle=True)

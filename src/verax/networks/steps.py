@@ -186,7 +186,15 @@ class Stepper:
                 pictures = self._attacked(pictures, labels, start, eps, given)
             outputs = functional_call(self.model, given, pictures)
             loss = self.loss(outputs, labels)
-        outer, slope = torch.autograd.grad(loss, [outputs, weights])
+        asked = [outputs, weights, *self.parameters.values()]
+        outer, slope, *outside = torch.autograd.grad(loss, asked, allow_unused=True)
+        if any(part is not None for part in outside):  # used elsewhere than in the module that holds them
+            slope = slope + torch.cat(
+                [
+                    _flatten(torch.zeros_like(whole) if part is None else part)
+                    for whole, part in zip(self.parameters.values(), outside, strict=True)
+                ]
+            )
         if self.recipe.clip is not None:
             slope = slope * (self.recipe.clip / (slope.norm() + 1e-6)).clamp(max=1)
         if self.recipe.stop is not None:
