@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import verax
 from verax.cli.main import app
-from verax.errors import InvalidParameter
+from verax.errors import InvalidParameter, VeraxError
 from verax.metrics import published
 from verax.metrics.scoring import metric_names
 from verax.networks import library, training
@@ -168,6 +168,22 @@ def test_names_of_networks_and_backgrounds():
         study.Options(samples=0)
     with pytest.raises(InvalidParameter, match="workers"):
         study.Options(workers=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"samples": 100_001}, "samples"),
+        ({"sound_samples": 10**30}, "samples"),
+        ({"seeds": [2**63]}, "seeds"),
+    ],
+)
+def test_what_no_study_can_be_is_refused_before_a_network_is_trained(tmp_path, monkeypatch, given, words):
+    monkeypatch.setattr(study, "train_missing", lambda options: pytest.fail("trained"))
+    options = study.Options(store=tmp_path / "store", quiet=True, **given)
+    with pytest.raises(VeraxError, match=f"{words}.*too large"), Crew(1) as crew:
+        reproduction.reproduce(options, tmp_path / "out", crew)
+    assert not (tmp_path / "out").exists()
 
 
 def test_variants_have_the_first_seed_and_large_ones_fewer_references():

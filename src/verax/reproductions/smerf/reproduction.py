@@ -199,6 +199,7 @@ def reproduce(options: Options, out: Path, crew: Crew) -> tuple[Path, Phases]:
         crew: who draws the figures and writes the reports of the runs.
     """
     check_output(out)
+    study.check(options)
     make_folder(out / "runs")
     phases, reports = Phases(), Explorers(out / PAGE, crew)
     crew.start()

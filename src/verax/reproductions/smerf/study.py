@@ -24,6 +24,7 @@ from verax.reproductions.smerf.evidence import Evidence, Series, View, kind, rol
 from verax.reproductions.smerf.figures import toys
 from verax.reproductions.smerf.paper_methods import TASKS, entries, sound_entries
 from verax.seeding import key
+from verax.studies import spec as specs
 from verax.studies.execution import first_of_each
 from verax.studies.running import run
 from verax.studies.runs import Run
@@ -190,7 +191,19 @@ def _draws(task: TextBox, network: str) -> bool:
 
 def run_study(options: Options, network: str, background: str, folder: Path, sound: bool = False) -> Run:
     """One network on one background and all settings, under one of the two protocols."""
-    study = {
+    study = _described(options, network, background, sound)
+    return run(study, device=options.device, out=folder, store=options.store, quiet=options.quiet)
+
+
+def check(options: Options) -> None:
+    """Refuse what no study can be, before networks are trained for it."""
+    for network, background in options.pairs:
+        for sound in (False, True) if options.sound_samples else (False,):
+            specs.study(_described(options, network, background, sound))
+
+
+def _described(options: Options, network: str, background: str, sound: bool) -> dict[str, Any]:
+    return {
         "name": "smerf-sound-side" if sound else "smerf",
         "tasks": list(TASKS),
         "networks": [network],
@@ -205,7 +218,6 @@ def run_study(options: Options, network: str, background: str, folder: Path, sou
         "renderer": options.renderer,
         "background": background,
     }
-    return run(study, device=options.device, out=folder, store=options.store, quiet=options.quiet)
 
 
 def view(options: Options, network: str, background: str, name: str, done: Run) -> View:
