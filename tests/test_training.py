@@ -16,6 +16,7 @@ from verax.networks import NETWORKS, attacks, batches, library, names, records, 
 from verax.networks.losses import clipped
 from verax.networks.recipes import RECIPES, Recipe, find_recipe, fitted
 from verax.networks.steps import Stepper, schedule, strengths
+from verax.networks.trained import Try
 from verax.networks.training import initialise, train
 
 CPU = torch.device("cpu")
@@ -232,6 +233,16 @@ def test_a_step_is_one_of_adam(cycle):
             turn.step()
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-8)
+
+
+def test_epochs_are_those_of_the_try_that_is_kept(monkeypatch):
+    found = [Try(4, 0.1, "epochs", 0.6, 0.6), Try(7, 0.1, "epochs", 0.9, 0.8), Try(1, 9.0, "dead", None, 0.5)]
+    coming = iter(found)
+    monkeypatch.setattr(training._Job, "_fit", lambda *given: next(coming))
+    recipe = Recipe(1e-3, 8, 9, 2, cycle=False, repeat=True, accept=0.98, tries=3)
+    made = train(task(), "cnn3", recipe=recipe, groups=[1, 8], device="cpu", quiet=True)
+    assert made.tries == tuple(found)
+    assert made.epochs == 7
 
 
 class Elsewhere(nn.Module):

@@ -192,7 +192,7 @@ class _Job:
         if plan.repeat:
             pool = batches.fixed(task, self.chosen, seed, plan.scenes, self.device)
         tries: list[Try] = []
-        best: tuple[float, nn.Module, str] | None = None
+        best: tuple[Try, nn.Module, str] | None = None
         stepper: Stepper | None = None
         for attempt in range(plan.tries):
             model, start = self._begin(attempt, watch)
@@ -202,13 +202,12 @@ class _Job:
                 stepper.restart(model)
             done = self._fit(stepper, pool, attempt, watch)
             tries.append(done)
-            quality = done.quality
-            if best is None or quality >= best[0]:
-                best = quality, deepcopy(stepper.model), start
-            if plan.accept is None or quality >= plan.accept:
+            if best is None or done.quality >= best[0].quality:
+                best = done, deepcopy(stepper.model), start
+            if plan.accept is None or done.quality >= plan.accept:
                 break
         assert best is not None
-        _, model, start = best
+        kept, model, start = best
         model = model.eval().half().float()
         certificate = None
         if self.groups is None:
@@ -227,7 +226,7 @@ class _Job:
             seed,
             self.name.recipe,
             plan,
-            tries[-1].epochs,
+            kept.epochs,
             worst,
             certificate,
             tuple(tries),
