@@ -170,6 +170,13 @@ def test_names_of_networks_and_backgrounds():
         study.Options(workers=0)
 
 
+def test_no_networks_are_not_the_usual_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduction, "reproduce", lambda *given: pytest.fail("began"))
+    done = CliRunner().invoke(app, ["reproduce", "smerf", "--networks", "", "--out", str(tmp_path / "out")])
+    assert isinstance(done.exception, InvalidParameter)
+    assert "at least one network" in str(done.exception)
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -126,7 +126,7 @@ def smerf(
     slow = devices.resolve(device).type == "cpu"
     usual = study.Options()
     options = study.Options(
-        networks=_words(networks) if networks else [study.QUICK if quick else study.PLAIN],
+        networks=_words(networks) if networks is not None else [study.QUICK if quick else study.PLAIN],
         backgrounds=_words(backgrounds),
         seeds=_numbers(seeds),
         samples=samples or (2 if quick else usual.samples),
