@@ -207,7 +207,8 @@ def reproduce(options: Options, out: Path, crew: Crew) -> tuple[Path, Phases]:
     with phases.phase("explaining and scoring"):
         gathered = study.gather(options, out, reports.add)
     drawings = begin_drawing(gathered.evidence, crew)
-    with phases.phase("tables and claims"), progress.status("Tables and claims", options.quiet):
+    words = progress.status("Tables and claims", options.quiet)
+    with phases.phase("tables and claims"), words, crew.beside():
         found = write_tables(gathered.evidence, out, options.samples)
         write_scores(gathered, out)
         links = claims_page(gathered, options, out)
