@@ -138,7 +138,7 @@ def _page(
         pages.environment(TEMPLATES)
         .get_template("index.html.j2")
         .render(
-            css=pages.css(TEMPLATES / "index.css"),
+            css=pages.css(),
             citation=CITATION,
             experiment=chosen,
             version=__version__,

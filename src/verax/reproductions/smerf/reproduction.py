@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import jinja2
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +17,7 @@ import pyarrow.parquet as pq
 from verax import progress
 from verax.files import make_folder, write_atomically
 from verax.reports import png, settle, svg
-from verax.reproductions import explorers
+from verax.reproductions import explorers, pages
 from verax.reproductions.explorers import Explorers
 from verax.reproductions.outputs import Phases, check_output
 from verax.reproductions.smerf import page, study
@@ -31,7 +30,7 @@ from verax.reproductions.workers import Crew
 from verax.version import __version__
 
 PAGE = "index.html"
-_TEMPLATE = Path(__file__).parent / "index.html.jinja"
+_TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True)
@@ -166,12 +165,13 @@ def write_index(
     links: list[str],
 ) -> Path:
     """One page that needs nothing else: figures in order, what the paper shows and what we see."""
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     certificates = [
         {"network": c["network"], **c} for run in gathered.runs for c in run.manifest.get("certificates", [])
     ]
     failures = [failure for run in gathered.runs for failure in run.failures]
-    html = environment.from_string(_TEMPLATE.read_text()).render(
+    template = pages.environment(_TEMPLATES).get_template("index.html.j2")
+    html = template.render(
+        css=pages.css(),
         options=asdict(options),
         pairs=options.pairs,
         drawn=[s for s in shown if not s.missing],

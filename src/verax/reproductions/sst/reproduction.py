@@ -188,7 +188,7 @@ def write_page(
         pages.environment(TEMPLATES)
         .get_template("index.html.j2")
         .render(
-            css=pages.css(TEMPLATES / "index.css"),
+            css=pages.css(),
             citation=CITATION,
             command=command(options),
             version=__version__,
