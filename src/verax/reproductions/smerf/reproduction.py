@@ -18,6 +18,7 @@ from verax import progress
 from verax.files import make_folder, write_atomically
 from verax.reports import png, settle, svg
 from verax.reproductions import explorers, pages
+from verax.reproductions.claims import tally
 from verax.reproductions.explorers import Explorers
 from verax.reproductions.outputs import Phases, check_output
 from verax.reproductions.smerf import page, study
@@ -134,6 +135,7 @@ def claims_page(gathered: Gathered, options: Options, out: Path) -> list[str]:
         certificates=certificates,
         identifiability=identifiability(gathered),
         renderer=options.renderer,
+        figures=PAGE,
     )
     return sorted(map(str, files), key=lambda name: name != page.HTML)  # the one to read comes first
 
@@ -181,6 +183,8 @@ def write_index(
         failures=failures,
         hardware=gathered.runs[0].manifest["hardware"]["device"],
         links=links,
+        tally=tally(json.loads((out / page.JSON).read_text())["claims"]) if links else {},
+        files=[f"tables/table{number}.{end}" for number in range(1, len(found) + 1) for end in ("csv", "md")],
         version=__version__,
     )
     path = out / PAGE

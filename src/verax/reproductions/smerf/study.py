@@ -191,7 +191,7 @@ def _draws(task: TextBox, network: str) -> bool:
 def run_study(options: Options, network: str, background: str, folder: Path, sound: bool = False) -> Run:
     """One network on one background and all settings, under one of the two protocols."""
     study = {
-        "name": "smerf-sound-side" if sound else "smerf",
+        "name": "smerf-sound-protocol" if sound else "smerf",
         "tasks": list(TASKS),
         "networks": [network],
         "seeds": list(options.seeds_of(network, background)),
@@ -201,7 +201,7 @@ def run_study(options: Options, network: str, background: str, folder: Path, sou
         "protocols": ["sound"] if sound else ["published"],
         "samples": options.sound_samples if sound else options.samples,
         "identify": min(IDENTIFIED, options.sound_samples) if sound else 0,
-        "certify": 0 if sound else options.certify,
+        "certify": options.certify,
         "renderer": options.renderer,
         "background": background,
     }
