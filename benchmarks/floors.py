@@ -95,7 +95,7 @@ def bandwidth(device: str) -> float:
     return 2 * source.numel() * 4 / took
 
 
-def _exact() -> Any:
+def exact() -> Any:
     """The arithmetic that maps are computed with: full float32, fixed algorithms."""
     cudnn = torch.backends.cudnn
     return cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False)
@@ -112,7 +112,7 @@ def floor(method: str, w: Workload, device: str, copied: float) -> tuple[Result,
     rows = min(rows_within_budget(w.x[0]), total)
     count = counted(w, rows, METHODS[method])
     flops, func, args, kwargs = count.largest
-    with _exact(), torch.no_grad():
+    with exact(), torch.no_grad():
         spent = timing.best({"kernel": lambda: func(*args, **kwargs)}, 0.3, device)
     rate = flops / spent["kernel"]
     took = timing.best({"ours": ours}, 1.0, device)["ours"]

@@ -2,7 +2,9 @@
 
 What a call takes is counted in plain passes: one forward and one backward to the input of the same batch
 through the same network, measured in the same turns. A peer whose map is another one is shown, but cannot
-win; one that refuses the network is named. Peers are asked as they come, and tuned where they can be.
+win; one that refuses the network is named. Peers are asked as they come, and tuned where they can be. On a
+GPU all of them compute in full float32 with fixed algorithms, as verax does; what torch's own setting (TF32)
+would gain and lose is measured beside it.
 
 python benchmarks/speed.py                             print the league of this CPU
 python benchmarks/speed.py --write                     write benchmarks/results/speed.json as well
@@ -18,6 +20,7 @@ import logging
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 
 import torch
@@ -26,7 +29,7 @@ from torch import Tensor
 import floors
 import records
 import timing
-from contests import CONTESTS, Contest, load, package
+from contests import CONTESTS, Contest, Run, load, package
 from records import Result
 from verax.errors import VeraxError
 from workloads import CPU, CUDA, Workload, workload
@@ -42,6 +45,8 @@ SAME = 0.01
 """Relative distance between maps that are called the same."""
 FEW = 4
 """Samples that maps are compared on before the race."""
+LONGEST = 8.0
+"""Seconds that a peer's call may take on a GPU, by what it takes for those; Captum's LIME takes minutes."""
 PASS = "plain pass"
 OVERHEAD = {
     "lrp-z": 1.5,
@@ -91,7 +96,9 @@ def _stretched(maps: Tensor) -> Tensor:
     return (flat - low) / (high - low).clamp_min(1e-30)
 
 
-def entrants(contest: Contest, w: Workload) -> tuple[dict[str, timing.Function], dict[str, str], list[str]]:
+def entrants(
+    contest: Contest, w: Workload, device: str = "cpu"
+) -> tuple[dict[str, timing.Function], dict[str, str], list[str]]:
     """Who takes part; why others do not; and whose map is another one."""
     contest.ours(w)
     ours = contest.ours(w.first(FEW))  # maps do not depend on what else is in a batch
@@ -116,14 +123,26 @@ def entrants(contest: Contest, w: Workload) -> tuple[dict[str, timing.Function],
                 f"another map: {100 * gap:.0f} % away" if gap < 1e3 else f"another map: {gap:.0e} times"
             )
             wrong.append(name)
+        if device == "cuda":
+            whole = timing.once(lambda run=run, few=few: run(few), device) * len(w.x) / FEW
+            # most take no longer for many samples than for few, so that only a second look decides
+            if whole > LONGEST and _lasts(run, own, device):
+                notes[name] = f"too long to race: {whole:.0f} s, by {FEW} samples"
+                continue
         racing[name] = lambda run=run, own=own: run(own)
     return racing, notes, wrong
 
 
+def _lasts(run: Run, w: Workload, device: str) -> bool:
+    """Whether a call takes twice as long for twice as many samples, so that all of them would last."""
+    one, two = (timing.once(lambda few=few: run(few), device) for few in (w.first(FEW), w.first(2 * FEW)))
+    return two > 1.5 * one
+
+
 def measured(contest: Contest, w: Workload, device: str, seconds: float) -> Result:
     """One row."""
-    racing, notes, wrong = entrants(contest, w)
-    few = w.first(min(len(w.x), 32))
+    racing, notes, wrong = entrants(contest, w, device)
+    few = w.first(min(len(w.x), 32)) if device == "cpu" else w  # few rows leave a GPU waiting
     bare = plain if contest.backward else forward
     clocked = {**racing, "plain": lambda: plain(w), "bare": lambda: bare(few)}
     times = timing.best(clocked, seconds, device)
@@ -170,6 +189,25 @@ def plain_seconds(w: Workload) -> float:
     """Seconds of a plain pass on a GPU; a first one wakes it up."""
     plain(w)
     return timing.once(lambda: plain(w), "cuda")
+
+
+def rounded(name: str) -> dict[str, object]:
+    """What a plain pass gains in speed, and loses in accuracy, by the arithmetic that torch comes with."""
+    w = workload(name, "cuda").first(256)
+
+    def precise() -> Tensor:
+        with floors.exact():
+            return plain(w)
+
+    gap = distance(plain(w), precise(), "map")
+    times = timing.best({"torch": lambda: plain(w), "exact": precise}, 0.5, "cuda")
+    return {
+        "network": name,
+        "batch": len(w.x),
+        "times as fast": times["exact"] / times["torch"],
+        "distance": gap,
+        "seconds": times["exact"],
+    }
 
 
 def overheads(results: list[Result]) -> list[Result]:
@@ -262,7 +300,10 @@ def main() -> None:
     if not asked.no_floors:
         bounds, details = floors.measured(asked.device, start + 0.4 * asked.limit_seconds)
         found += bounds
-    raced, skipped = league(asked.device, end, asked.methods, asked.networks)
+    with floors.exact() if asked.device == "cuda" else nullcontext():
+        raced, skipped = league(asked.device, end, asked.methods, asked.networks)
+    if asked.device == "cuda":
+        details["tf32"] = [rounded(name) for name in CUDA if asked.networks is None or name in asked.networks]
     found += raced + overheads(raced)
     print(f"{len(raced)} rows in {time.perf_counter() - start:.0f} s, {len(skipped)} left out")
     if asked.write:

@@ -154,14 +154,19 @@ def test_nothing_is_loaded_from_elsewhere():
 
 
 def test_a_later_run_decides_what_the_first_could_not_test():
-    head = "**3 claims: 1 holds, 0 does not hold, 0 cannot hold, 2 not testable.** More.\n\n"
-    first = head + "| A. | 1 of 1. | **holds** |\n| B. | No network. | **not testable** |\n"
-    first += "| C. | No network. | **not testable** |\n"
-    later = "| A. | 0 of 1. | **does not hold** |\n| B. | 0 of 2. | **does not hold** (uncertain) |\n"
-    later += "| C. | No network. | **not testable** |\n"
+    def row(name, measured, verdict, uncertain=False):
+        about = {"id": name, "topic": "Topic", "where": "Here", "says": f"{name}.", "rule": "all"}
+        return {**about, "measured": measured, "verdict": verdict, "uncertain": uncertain}
+
+    untested = [row(name, "No network.", "not testable") for name in "BC"]
+    first = [row("A", "1 of 1.", "holds"), *untested]
+    later = [row("A", "0 of 1.", "does not hold"), row("B", "0 of 2.", "does not hold", True), untested[1]]
+    text = "Made.\n\n**3 claims: 1 holds, 2 not testable.** More.\n\n### Topic\n\nstale\n"
     tool = runpy.run_path(str(ROOT / "tools" / "reproduction.py"))
-    text = tool["joined"](first, later)
-    assert "3 claims: 1 holds, 1 does not hold, 0 cannot hold, 1 not testable.**" in text
-    assert "| A. | 1 of 1. | **holds** |" in text
-    assert "| B. | Second run: 0 of 2. | **does not hold** (uncertain) |" in text
-    assert "| C. | No network. | **not testable** |" in text
+    text = tool["joined"](text, first, later)
+    counts = "1 holds, 1 does not hold (1 of them uncertain), 0 cannot hold, 1 not testable"
+    assert f"**3 claims: {counts}.** More." in text
+    assert "| A. *(Here)* | 1 of 1. | all | **holds** |" in text
+    assert "| B. *(Here)* | Second run: 0 of 2. | all | **does not hold** (uncertain) |" in text
+    assert "| C. *(Here)* | No network. | all | **not testable** |" in text
+    assert "stale" not in text

@@ -9,23 +9,25 @@ A later run decides the claims that the first could not test, and gives the figu
 from __future__ import annotations
 
 import io
+import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
 from verax.errors import VeraxError
 from verax.files import write_atomically
+from verax.reproductions.claims import UNTESTABLE
 from verax.reproductions.outputs import between
 from verax.reproductions.smerf.figures.catalogue import CATALOGUE
-from verax.reproductions.smerf.page import BEGIN, END, MARKDOWN, fill
+from verax.reproductions.smerf.page import BEGIN, END, JSON, MARKDOWN, counted, listed
 
 DOCS = Path(__file__).parent.parent / "docs"
 DOCUMENT = DOCS / "reproduction.md"
 FIGURES = ("<!-- figures:begin -->", "<!-- figures:end -->")
-_UNTESTED = "not testable"
-_VERDICT = re.compile(r"\*\*(holds|does not hold|cannot hold|not testable)\*\*")
+_COUNTS = re.compile(r"\*\*\d+ claims: [^*]*\*\*")
 _WIDTH, _COLOURS = 1300, 48  # drawings need few colours, and pages should stay light
 
 
@@ -39,30 +41,28 @@ def small(picture: Path) -> bytes:
     return buffer.getvalue()
 
 
-def joined(first: str, later: str) -> str:
-    """The claims of a run in Markdown; those that it could not test as a later run decides them."""
-    rows = {cells[1]: cells for cells in map(_cells, later.splitlines()) if len(cells) == 5}
-    lines = []
-    for line in first.splitlines():
-        cells = _cells(line)
-        found = rows.get(cells[1]) if len(cells) == 5 and _UNTESTED in cells[3] else None
-        if found is not None and _UNTESTED not in found[3]:
-            line = f"|{found[1]}| Second run: {found[2].strip()} |{found[3]}|"
-        lines.append(line)
-    text = "\n".join(lines) + "\n"
-    verdicts = [_VERDICT.search(cells[3]) for cells in map(_cells, lines) if len(cells) == 5]
-    words = [found[1] for found in verdicts if found is not None]
+def joined(first: str, rows: list[dict[str, Any]], later: list[dict[str, Any]]) -> str:
+    """The claims of a run in Markdown; those that it could not test as a later run decides them.
 
-    def counted(match: re.Match[str]) -> str:
-        return f"{words.count(match[2])} {match[2]}"
-
-    head, start, rest = text.partition(" claims: ")
-    counts, end, rest = rest.partition(".**")
-    return head + start + re.sub(r"(\d+) ([a-z ]+)", counted, counts) + end + rest
+    Args:
+        first: claims.md of the run, for what stands before the claims.
+        rows: its claims, as in claims.json.
+        later: those of the later run.
+    """
+    found = {row["id"]: row for row in later if row["verdict"] != UNTESTABLE}
+    decided = [
+        {**found[row["id"]], "measured": f"Second run: {found[row['id']]['measured']}"}
+        if row["verdict"] == UNTESTABLE and row["id"] in found
+        else row
+        for row in rows
+    ]
+    head = first.partition(f"\n### {rows[0]['topic']}\n")[0]
+    return _COUNTS.sub(lambda match: counted(decided), head, count=1) + "\n" + listed(decided)
 
 
-def _cells(line: str) -> list[str]:
-    return line.split("|")
+def _claims(run: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((run / JSON).read_text())["claims"]
+    return found
 
 
 def figures(run: Path, later: Path | None = None, numbers: tuple[str, ...] = ()) -> str:
@@ -87,13 +87,12 @@ def main(arguments: list[str]) -> int:
         return 2
     run, later, numbers = Path(arguments[0]), None, ()
     try:
-        fill(DOCUMENT, run)
         if len(arguments) == 3:
             later, numbers = Path(arguments[1]), tuple(arguments[2].split(","))
-            both = [(folder / MARKDOWN).read_text() for folder in (run, later)]
-            between(DOCUMENT, BEGIN, END, joined(*both))
+        decided = joined((run / MARKDOWN).read_text(), _claims(run), _claims(later) if later else [])
+        between(DOCUMENT, BEGIN, END, decided)
         between(DOCUMENT, *FIGURES, f"\n{figures(run, later, numbers)}")
-    except VeraxError as error:
+    except (VeraxError, OSError) as error:
         print(f"reproduction: {error}", file=sys.stderr)
         return 2
     print(f"Filled {DOCUMENT}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable
+from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 PAPERS = ("smerf", "sst", "alignment")
 _MOST_WORKERS = 8
+_CLAIMS = "claims.json"
 _CPU_REFERENCES = 100  # 1000 references, as published, take an hour on two cores
 
 
@@ -59,20 +62,26 @@ def workers() -> int:
 
 def _finish(work: Callable[[Crew], tuple[Path, Phases]], json: bool, module: str) -> None:
     """Do the work, and say how long each phase took."""
+    from verax.reproductions.claims import tally
     from verax.reproductions.workers import Crew
 
     try:
         with warnings.catch_warnings(), Crew(workers(), module, "verax.reports.html") as crew:
             warnings.simplefilter("ignore", VeraxWarning)  # failures are listed on the page
             path, phases = work(crew)
-    except Interrupted as stop:
-        typer.echo(f"verax: {stop}", err=True)
+    except (Interrupted, KeyboardInterrupt) as stop:
+        words = str(stop) or "Interrupted: what was computed is kept. Run the same command to go on."
+        typer.echo(f"verax: {words}", err=True)
         raise typer.Exit(130) from stop
+    found = loads((path.parent / _CLAIMS).read_text())["claims"] if (path.parent / _CLAIMS).is_file() else []
     if json:
-        print_json({"page": path, "phases": phases.rows})
+        verdicts = Counter(str(row["verdict"]) for row in found)
+        print_json({"page": path, "phases": phases.rows, "claims": verdicts})
         return
     for row in phases.rows:
         say(f"{row['phase']}: {row['seconds']:.0f} s")
+    if found:
+        say(f"Claims: {', '.join(tally(found).values())}")
     say(f"Page: {path}")
 
 

@@ -1,4 +1,4 @@
-"""EfficientNet-lite0 to lite2, whose ImageNet weights come with packages of the Python registry.
+"""EfficientNet-lite0 to lite2, whose ImageNet weights come as Python packages.
 
 Tan and Le, ICML 2019; weights converted from TensorFlow (Apache-2.0). They need no download at run time, so
 that comparisons on photographs work anywhere.

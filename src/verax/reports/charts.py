@@ -49,8 +49,8 @@ _NUMBER: Spec = {"type": "quantitative", "format": ".3f"}
 _BELOW: Spec = {
     "orient": "bottom",
     "title": None,
-    "columns": 2,
-    "columnPadding": 6,  # on a phone, more would cut the second off
+    "columns": 3,
+    "columnPadding": 6,  # on a phone, more would cut the last off
     "symbolLimit": 12,
     "labelLimit": 140,
 }

@@ -12,7 +12,7 @@ from urllib.parse import quote
 POINTER = "reproduction.json"
 """Lies in the runs of a reproduction: ``home``, the folder of the reproduction, and ``page``, its page."""
 
-FILE = "claims.json"
+FILE, PAGE = "claims.json", "claims.html"
 MARKS = {"holds": "✓", "does not hold": "✗", "cannot hold": "⊘", "not testable": "?"}
 
 
@@ -30,11 +30,14 @@ def part(folder: Path) -> dict[str, Any] | None:
     for row in rows:
         topics.setdefault(row["topic"], []).append(row)
     verdicts = [row["verdict"] for row in rows]
+    doubts = [row["verdict"] for row in rows if row["doubt"]]
     return {
         "paper": str(found.get("paper", "")),
         "about": str(found.get("about", "")),
         "command": str(found.get("command", "")),
         "link": quote(f"{home}/{page}") if page else "",
+        "code": quote(f"{home}/{PAGE}" if (folder / home / PAGE).is_file() else f"{home}/{page}"),
+        "doubts": {verdict: doubts.count(verdict) for verdict in {*doubts}},
         "counts": {verdict: verdicts.count(verdict) for verdict in [*MARKS, *sorted({*verdicts} - {*MARKS})]},
         "marks": MARKS,
         "topics": list(topics.items()),

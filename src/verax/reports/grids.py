@@ -42,6 +42,7 @@ def heat(
     """
     rows, y = listed(table), methods_axis(methods)
     axis = {"labelAngle": -40, "labelLimit": 130, "title": None, "ticks": False, "domain": False}
+    axis["labelOverlap"] = False  # they are turned, so that neighbours stand clear of each other
     x: Spec = {"field": across, "type": "nominal", "sort": list(columns), "axis": axis}
     value: Spec = {"field": "value", "type": "quantitative"}
     strength = {**value, "scale": {"domain": [0, 1], "range": [0.03, 1], "clamp": True}, "legend": None}

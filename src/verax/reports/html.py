@@ -34,6 +34,7 @@ from verax.reports import (
 from verax.reports.digests import Digest
 from verax.reports.repetition import command
 from verax.reports.verdicts import CEILINGS, disagreements, verdict
+from verax.studies import tiers
 from verax.studies.leaderboards import HEADLINES, PAIRS, SKILLED, pairs
 from verax.studies.runs import REPORT
 
@@ -103,7 +104,7 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
     """Everything that the page shows; figures and sheets of maps go into albums on the way."""
     everything, whole = run, run.manifest
     shelf = charts.Shelf()
-    (_, run), *rest = truths.by_tier(run)
+    (first, run), *rest = truths.by_tier(run)
     digest = Digest.of(run)
     manifest = run.manifest
     both = {"sound", "published"} <= set(digest.protocols)
@@ -132,7 +133,7 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
         ],
         "uncertified": agreement.uncertified(manifest),
         "data_notes": agreement.data_notes(manifest),
-        "facts": provenance.facts(digest),
+        "facts": provenance.facts(digest, everything),
         "boards": main,
         "hero": boards.hero(digest, main, published, shelf),
         "slope": boards.slope(digest, shelf),
@@ -140,7 +141,11 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
         "tiers": boards.other_tiers(rest, digest.main),
         "ranks": ranks.parts(run, digest.main, list(digest.families), album, shelf),
         "own_metrics": boards.own(run, shelf),
-        "truths": truths.parts(run, list(digest.families)),
+        "truths": [
+            {**part, "note": tiers.words(tier) if rest else ""}
+            for tier, of_tier in [(first, run), *rest]
+            for part in truths.parts(of_tier, list(digest.families))
+        ],
         "identified": identifiability.part(everything, album),
         "published": published,
         "disagreements": disagreements(digest.boards, run.some(CEILINGS), run.families) if both else [],

@@ -13,11 +13,12 @@ from verax.tasks import TASKS
 
 if TYPE_CHECKING:
     from verax.reports.digests import Digest
+    from verax.studies.runs import Run
 
 
-def facts(digest: Digest) -> list[tuple[str, str]]:
-    """What stands at the top of the page."""
-    manifest, scores = digest.run.manifest, digest.run.some([(digest.main, HEADLINES[digest.main])])
+def facts(digest: Digest, run: Run) -> list[tuple[str, str]]:
+    """What stands at the top of the page: about the whole run, of which the digest may be a part."""
+    manifest, scores = run.manifest, run.some([(digest.main, HEADLINES[digest.main])])
     subjects = {
         str(unit["name"]).removesuffix(f": {unit['method']}"): unit
         for unit in manifest["units"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, Literal, TypeVar
 
@@ -126,6 +126,25 @@ def counts(found: Sequence[tuple[Claim[Any], Finding]]) -> dict[str, int]:
     """Verdict -> number of claims, in a fixed order."""
     seen = Counter(finding.verdict for _, finding in found)
     return {verdict: seen[verdict] for verdict in VERDICTS}
+
+
+_PLURAL = {HOLDS: "hold", FAILS: "do not hold"}
+
+
+def tally(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Verdict -> how many claims have it, in words; those that are uncertain are counted apart.
+
+    Args:
+        rows: claims as `Claim.as_row` gives them.
+    """
+    rows = list(rows)
+    found = {}
+    for verdict in VERDICTS:
+        those = [row for row in rows if row["verdict"] == verdict]
+        doubted = sum(bool(row["uncertain"]) for row in those)
+        words = verdict if len(those) == 1 else _PLURAL.get(verdict, verdict)
+        found[str(verdict)] = f"{len(those)} {words}" + (f" ({doubted} of them uncertain)" if doubted else "")
+    return found
 
 
 def plain(row: dict[str, Any]) -> dict[str, Any]:

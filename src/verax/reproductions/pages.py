@@ -23,6 +23,7 @@ def environment(own: Path) -> jinja2.Environment:
 
 
 def css(own: Path | None = None) -> str:
-    """The look of reports, of claims, and of one reproduction."""
-    files = [STYLE / "report.css", TEMPLATES / "claims.css", *([own] if own else [])]
+    """The look of reports, of claims and figures, and of one page."""
+    shared = [TEMPLATES / "claims.css", TEMPLATES / "figures.css"]
+    files = [STYLE / "report.css", *shared, *([own] if own else [])]
     return "".join(file.read_text() for file in files)

@@ -161,6 +161,16 @@ class Crew(AbstractContextManager["Crew"]):
         jobs = {self._begin(_one, function, str(path), item): item for item in items}
         return _collected(jobs, folder)
 
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Compute here while the others are at work: in one thread, because several would wait for cores."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(1 if self.workers > 1 else before)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
     def __exit__(
         self,
         kind: type[BaseException] | None,

@@ -44,7 +44,7 @@ SKILLED = (*PAIRS, "exact")
 
 SUCCESS = 0.5
 
-UNRANKED = (*CONTROLS, CONSTANT, ORACLE)
+UNRANKED = (*CONTROLS, *(f"{name}@published" for name in CONTROLS), CONSTANT, ORACLE)
 """Rows that never look at the network and so have no rank."""
 
 

@@ -23,7 +23,7 @@ from verax.reproductions.alignment.catalogue import CATALOGUE
 from verax.reproductions.alignment.drawing import Drawn
 from verax.reproductions.alignment.measuring import Evidence
 from verax.reproductions.alignment.options import Options
-from verax.reproductions.claims import VERDICTS, Finding, counts, plain
+from verax.reproductions.claims import VERDICTS, Finding, counts, plain, tally
 from verax.reproductions.outputs import Phases
 from verax.version import __version__
 
@@ -138,13 +138,13 @@ def _page(
         pages.environment(TEMPLATES)
         .get_template("index.html.j2")
         .render(
-            css=pages.css(TEMPLATES / "index.css"),
+            css=pages.css(),
             citation=CITATION,
             experiment=chosen,
             version=__version__,
             about=evidence.facts["about"],
             notice=evidence.facts.get("notice", ""),
-            counts=counts(found),
+            tally=tally(claim.as_row(finding) for claim, finding in found),
             meanings=VERDICTS,
             chapters=[(chosen.chapter.topic, found)],
             pictures=pictures,

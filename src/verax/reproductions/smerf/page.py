@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pandas as pd
 from verax.errors import MissingFile
 from verax.files import make_folder, write_atomically
 from verax.reproductions import pages
-from verax.reproductions.claims import Finding, counts, plain
+from verax.reproductions.claims import Finding, counts, plain, tally
 from verax.reproductions.outputs import between
 from verax.reproductions.smerf import claims, paper, tables
 from verax.reproductions.smerf.claims.base import VERDICTS, Claim
@@ -29,7 +29,12 @@ Findings = Sequence[tuple[Claim, Finding]]
 
 
 def write(
-    folder: str | Path, scores: pd.DataFrame | Measurements, *, command: str = COMMAND, **options: Any
+    folder: str | Path,
+    scores: pd.DataFrame | Measurements,
+    *,
+    command: str = COMMAND,
+    figures: str = "",
+    **options: Any,
 ) -> dict[str, Path]:
     """Decide all claims and write claims.json, claims.html, comparison.csv and claims.md.
 
@@ -37,6 +42,7 @@ def write(
         folder: where to.
         scores: long table of a run with the published protocol, or measurements made from it.
         command: what made the run, for the reader.
+        figures: a page to link to, which has them.
         options: of `Measurements`.
 
     Returns:
@@ -48,7 +54,7 @@ def write(
     head = tables.headline(measured, table)
     files = {
         JSON: json.dumps(as_json(found, head, measured, command), indent=2, allow_nan=False) + "\n",
-        HTML: as_html(found, table, head, measured, command),
+        HTML: as_html(found, table, head, measured, command, figures),
         CSV: table.to_csv(index=False, float_format="%.4f"),
         MARKDOWN: as_markdown(found, table, head, measured, command),
     }
@@ -127,7 +133,12 @@ def scatter(table: pd.DataFrame) -> list[dict[str, float | str]]:
 
 
 def as_html(
-    found: Findings, table: pd.DataFrame, head: tables.Headline, measured: Measurements, command: str
+    found: Findings,
+    table: pd.DataFrame,
+    head: tables.Headline,
+    measured: Measurements,
+    command: str,
+    page: str = "",
 ) -> str:
     """One page that needs no network and no scripts."""
     environment = pages.environment(TEMPLATES)
@@ -145,9 +156,10 @@ def as_html(
         css=pages.css(TEMPLATES / "claims.css"),
         citation=CITATION,
         command=command,
+        figures_page=page,
         version=__version__,
         chapters=chapters,
-        counts=counts(found),
+        tally=tally(claim.as_row(finding) for claim, finding in found),
         meanings=VERDICTS,
         sentence=sentence(head),
         head=head,
@@ -168,7 +180,7 @@ def as_markdown(
     found: Findings, table: pd.DataFrame, head: tables.Headline, measured: Measurements, command: str
 ) -> str:
     """The same in short, for the documentation: counts, claims, and the forty numbers."""
-    numbers = ", ".join(f"{count} {verdict}" for verdict, count in counts(found).items())
+    rows = [plain(claim.as_row(finding)) for claim, finding in found]
     roles = ", ".join(
         f"{role} = {', '.join(dict.fromkeys(by.values()))}" for role, by in measured.networks.items()
     )
@@ -176,25 +188,38 @@ def as_markdown(
         f"Made by `{command}` with verax {__version__}; networks: {roles}; training seeds: {measured.seeds}; "
         f"backgrounds: {', '.join(sorted(measured.scores))}.",
         "",
-        f"**{len(found)} claims: {numbers}.** {sentence(head)}",
+        f"{counted(rows)} {sentence(head)}",
         "",
         "### The forty numbers",
         "",
         "Each cell: paper → ours [95 % interval]; **bold** where the two do not meet.",
         "",
     ]
-    titles, rows = forty(table)
+    titles, cells = forty(table)
     lines += ["| method | " + " | ".join(titles) + " |", "|---" * (len(titles) + 1) + "|"]
-    for method, cells in rows:
-        lines.append(f"| {_cell(method)} | " + " | ".join(map(_compared, cells)) + " |")
-    for chapter in claims.CHAPTERS:
-        lines += ["", f"### {chapter.topic}", "", "| the paper says | measured | verdict |", "|---|---|---|"]
-        for claim, finding in found:
-            if claim.topic == chapter.topic:
-                doubt = " (uncertain)" if finding.uncertain else ""
-                says = f"{claim.says} *({claim.where})*"
-                lines.append(f"| {_cell(says)} | {_cell(finding.measured)} | **{finding.verdict}**{doubt} |")
-    return "\n".join(lines) + "\n"
+    lines += [f"| {_cell(method)} | " + " | ".join(map(_compared, four)) + " |" for method, four in cells]
+    return "\n".join(lines) + "\n\n" + listed(rows)
+
+
+def counted(rows: Sequence[Mapping[str, Any]]) -> str:
+    """How many claims there are of each verdict, in Markdown."""
+    return f"**{len(rows)} claims: {', '.join(tally(rows).values())}.**"
+
+
+def listed(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Claims as they are in claims.json, a table for each topic, in Markdown."""
+    lines = []
+    for topic in dict.fromkeys(row["topic"] for row in rows):
+        head = ["| the paper says | measured | holds if | verdict |", "|---|---|---|---|"]
+        lines += [f"### {topic}", "", *head]
+        for row in rows:
+            if row["topic"] == topic:
+                doubt = " (uncertain)" if row["uncertain"] else ""
+                says = f"{row['says']} *({row['where']})*"
+                words = [*map(_cell, (says, row["measured"], row["rule"])), f"**{row['verdict']}**{doubt}"]
+                lines.append(f"| {' | '.join(words)} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def _cell(text: str) -> str:

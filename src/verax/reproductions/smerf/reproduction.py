@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import jinja2
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +17,8 @@ import pyarrow.parquet as pq
 from verax import progress
 from verax.files import make_folder, write_atomically
 from verax.reports import png, settle, svg
-from verax.reproductions import explorers
+from verax.reproductions import explorers, pages
+from verax.reproductions.claims import tally
 from verax.reproductions.explorers import Explorers
 from verax.reproductions.outputs import Phases, check_output
 from verax.reproductions.smerf import page, study
@@ -31,7 +31,7 @@ from verax.reproductions.workers import Crew
 from verax.version import __version__
 
 PAGE = "index.html"
-_TEMPLATE = Path(__file__).parent / "index.html.jinja"
+_TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,7 @@ def claims_page(gathered: Gathered, options: Options, out: Path) -> list[str]:
         certificates=certificates,
         identifiability=identifiability(gathered),
         renderer=options.renderer,
+        figures=PAGE,
     )
     return sorted(map(str, files), key=lambda name: name != page.HTML)  # the one to read comes first
 
@@ -166,12 +167,13 @@ def write_index(
     links: list[str],
 ) -> Path:
     """One page that needs nothing else: figures in order, what the paper shows and what we see."""
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     certificates = [
         {"network": c["network"], **c} for run in gathered.runs for c in run.manifest.get("certificates", [])
     ]
     failures = [failure for run in gathered.runs for failure in run.failures]
-    html = environment.from_string(_TEMPLATE.read_text()).render(
+    template = pages.environment(_TEMPLATES).get_template("index.html.j2")
+    html = template.render(
+        css=pages.css(),
         options=asdict(options),
         pairs=options.pairs,
         drawn=[s for s in shown if not s.missing],
@@ -181,6 +183,8 @@ def write_index(
         failures=failures,
         hardware=gathered.runs[0].manifest["hardware"]["device"],
         links=links,
+        tally=tally(json.loads((out / page.JSON).read_text())["claims"]) if links else {},
+        files=[f"tables/table{number}.{end}" for number in range(1, len(found) + 1) for end in ("csv", "md")],
         version=__version__,
     )
     path = out / PAGE
@@ -208,7 +212,8 @@ def reproduce(options: Options, out: Path, crew: Crew) -> tuple[Path, Phases]:
     with phases.phase("explaining and scoring"):
         gathered = study.gather(options, out, reports.add)
     drawings = begin_drawing(gathered.evidence, crew)
-    with phases.phase("tables and claims"), progress.status("Tables and claims", options.quiet):
+    words = progress.status("Tables and claims", options.quiet)
+    with phases.phase("tables and claims"), words, crew.beside():
         found = write_tables(gathered.evidence, out, options.samples)
         write_scores(gathered, out)
         links = claims_page(gathered, options, out)

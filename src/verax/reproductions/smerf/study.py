@@ -204,7 +204,7 @@ def check(options: Options) -> None:
 
 def _described(options: Options, network: str, background: str, sound: bool) -> dict[str, Any]:
     return {
-        "name": "smerf-sound-side" if sound else "smerf",
+        "name": "smerf-sound-protocol" if sound else "smerf",
         "tasks": list(TASKS),
         "networks": [network],
         "seeds": list(options.seeds_of(network, background)),
@@ -214,7 +214,7 @@ def _described(options: Options, network: str, background: str, sound: bool) -> 
         "protocols": ["sound"] if sound else ["published"],
         "samples": options.sound_samples if sound else options.samples,
         "identify": min(IDENTIFIED, options.sound_samples) if sound else 0,
-        "certify": 0 if sound else options.certify,
+        "certify": options.certify,
         "renderer": options.renderer,
         "background": background,
     }

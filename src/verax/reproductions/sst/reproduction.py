@@ -17,7 +17,7 @@ from verax.files import make_folder, write_atomically
 from verax.reports import png, svg
 from verax.reproductions import claims as shared
 from verax.reproductions import explorers, pages
-from verax.reproductions.claims import VERDICTS, Finding, counts, plain
+from verax.reproductions.claims import VERDICTS, Finding, counts, plain, tally
 from verax.reproductions.outputs import Phases, check_output
 from verax.reproductions.sst import claims, study, tables
 from verax.reproductions.sst.claims.base import Claim
@@ -188,13 +188,13 @@ def write_page(
         pages.environment(TEMPLATES)
         .get_template("index.html.j2")
         .render(
-            css=pages.css(TEMPLATES / "index.css"),
+            css=pages.css(),
             citation=CITATION,
             command=command(options),
             version=__version__,
             about=about(evidence, options),
             notice=notice(options),
-            counts=counts(found),
+            tally=tally(claim.as_row(finding) for claim, finding in found),
             meanings=MEANINGS,
             chapters=chapters,
             shown=shown,

@@ -108,12 +108,15 @@ def _path(source: Any) -> Path:
     path = Path(source)
     try:
         path = path.expanduser()
-        there = path.is_file()
+        there, folder = path.is_file(), path.is_dir()
     except (OSError, RuntimeError, ValueError):  # no such home, or a name that no file can have
-        there = False
+        there = folder = False
     if not there:
         text = str(path)
-        raise MissingFile(f"There is no file {text if len(text) < 300 else text[:300] + '...'!r}.")
+        text = repr(text if len(text) < 300 else text[:300] + "...")
+        raise MissingFile(
+            f"{text} is a folder; a field is one file." if folder else f"There is no file {text}."
+        )
     return path
 
 
@@ -139,7 +142,10 @@ def _raw(path: Path, arrays: dict[str, NDArray[Any]], reading: Reading) -> Serie
     if name is None and len(series) == 1:
         name = next(iter(series))
     if name is None:
-        raise InvalidParameter(f"Say which variable of {path.name} is meant: {', '.join(arrays)}.")
+        listed = ", ".join(series or arrays)
+        raise InvalidParameter(
+            f"Say which variable of {path.name} is meant (--variable, variable=...): {listed}."
+        )
     if name not in arrays:
         raise UnknownName(f"The file {path.name} has no variable {name!r}{suggestion(name, arrays)}")
     values, what = arrays[name], f"The variable {name!r} of {path.name}"

@@ -105,7 +105,8 @@ def _choose(dataset: Any, variable: str | None, name: str) -> str:
         return variable
     series = [key for key in known if dataset[key].ndim > 2] or (known if len(known) == 1 else [])
     if len(series) != 1:
-        raise InvalidParameter(f"Say which variable of {name} is meant: {', '.join(known) or 'it has none'}.")
+        listed = ", ".join(series or known) or "it has none"
+        raise InvalidParameter(f"Say which variable of {name} is meant (--variable, variable=...): {listed}.")
     return series[0]
 
 
@@ -141,7 +142,10 @@ def _axes(array: Any, what: str) -> tuple[str, str, str]:
     if time is None:
         raise InvalidInput(f"{what} has no time axis; its dimensions are {dimensions}.")
     if left:
-        raise InvalidInput(f"{what} has the dimension {left[0]!r} besides time and place; choose one of it.")
+        raise InvalidInput(
+            f"{what} has the dimension {left[0]!r} besides time and place; keep one of its "
+            f"{array.sizes[left[0]]} values, as ds.isel({left[0]}=0) of xarray does."
+        )
     return time, north, east
 
 

@@ -104,14 +104,16 @@ def _accuracy(measured: Measurements, tasks: tuple[str, ...], limit: float) -> F
     worst = min(rows, key=lambda row: row["worst_accuracy"])
     task = str(worst["task"]).rpartition("/")[2]
     n = worst["samples"] / len(paper.table3()[task])
-    low, high = map(float, wilson(worst["worst_accuracy"] * n, n))
     value = float(worst["worst_accuracy"])
-    # A limit of 1 is about the scenes that were drawn: no interval of a proportion ever lies at 1.
+    words = f"Worst bucket of {len(rows)} networks: {value:.4f}"
+    scenes = f"({task}, {n:.0f} fresh scenes a bucket)."
+    if limit == 1:  # about the scenes that were drawn: no interval of a proportion ever lies at 1
+        return exact(value >= 1, f"{words} {scenes}", "no error among the scenes that were drawn", value)
+    low, high = map(float, wilson(worst["worst_accuracy"] * n, n))
     finding = exact(
-        value >= 1 if limit == 1 else low >= limit,
-        f"Worst bucket of {len(rows)} networks: {value:.4f} [{low:.4f}, {high:.4f}] ({task}, "
-        f"{n:.0f} fresh scenes a bucket).",
-        f"accuracy of the worst bucket at least {limit:g}",
+        low >= limit,
+        f"{words} [{low:.4f}, {high:.4f}] {scenes}",
+        f"accuracy of the worst bucket at least {limit:g}, with its whole interval",
         value,
     )
     uncertain = finding.verdict == FAILS and high >= limit
