@@ -784,3 +784,16 @@ def test_a_method_without_any_numbers_is_said_to_tell_nothing(tmp_path):
         store=tmp_path / "store",
     )
     assert "all maps of nothing are constant or hold no numbers" in done.report().read_text()
+
+
+def test_intervals_count_only_the_scores_that_are_defined():
+    values = np.full(20, np.nan)
+    values[:5] = [0.1, 0.9, 0.3, 0.7, 0.5]
+    about = {"task": "t", "network": "n", "seed": 0, "method": "m", "group": 1, "sample": np.arange(20)}
+    table = pd.DataFrame({**about, "value": values})
+    found = statistics.bucket_means(table, ("m",), replicates=20_000)
+    alone = statistics.bucket_means(table.head(5), ("m",), replicates=20_000)
+    assert found.count[0, 0] == 5
+    # the number of defined scores in a draw varies: by sqrt(5 E[1 / K]), K of Binomial(20, 1 / 4), about 1.13
+    ratio = np.nanstd(found.replicates) / np.nanstd(alone.replicates)
+    assert 1.09 < ratio < 1.18

@@ -107,10 +107,10 @@ def bucket_means(
                 with np.errstate(invalid="ignore", divide="ignore"):
                     mean = (drawn @ filled) / share
                     means.append(filled.sum(0) / known.sum(0))
-                    # a bootstrap of n numbers is too narrow by sqrt((n - 1) / n); one number says nothing
-                    mean = means[-1] + (mean - means[-1]) * np.sqrt(
-                        np.float64(len(values)) / (len(values) - 1)
-                    )
+                    # a bootstrap of n numbers is too narrow by sqrt((n - 1) / n); one number says nothing,
+                    # but one that is defined among others that are not must not silence other networks
+                    defined = np.where(known.sum(0) > 1, known.sum(0), len(values)).astype(np.float64)
+                    mean = means[-1] + (mean - means[-1]) * np.sqrt(defined / (defined - 1))
                     mean = np.clip(mean, *bounds)  # what is widened must stay a possible score
                 usable = share > 0
                 total += run_weights[:, position, None] * np.where(usable, mean, 0.0)

@@ -320,4 +320,6 @@ def gather(
 def folder_name(network: str, background: str) -> str:
     """A folder for the run of one network on one background."""
     words = network if kind(background) == "black" else f"{network}-{background}"
-    return "".join(c if c.isalnum() or c in "-._" else "-" for c in words)
+    plain = "".join(c if c.isalnum() or c in "-._" else "-" for c in words)
+    # two folders of photographs may differ in such characters alone
+    return f"{plain}-{key(background) & 0xFFFFFF:06x}" if ":" in background else plain
