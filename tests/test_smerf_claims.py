@@ -8,12 +8,17 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+import typer
 
 from made_up_smerf import made_up
-from verax.errors import InvalidInput, InvalidParameter, MissingFile
+from verax.cli import reproductions as cli
+from verax.errors import InvalidInput, InvalidParameter
 from verax.reproductions import claims as base
+from verax.reproductions.outputs import between
 from verax.reproductions.smerf import claims, page, paper, toys
 from verax.reproductions.smerf.measurements import Measurements
+from verax.reproductions.workers import Crew
 
 DRAWS = 20
 CERTIFICATES = [
@@ -313,14 +318,34 @@ def test_claims_fill_a_document(plain, tmp_path):
     document = tmp_path / "doc.md"
     document.write_text(f"before\n{page.BEGIN}\nstale\n{page.END}\nafter\n")
     for _ in range(2):  # filling again changes nothing
-        page.fill(document, tmp_path)
+        between(document, page.BEGIN, page.END, (tmp_path / page.MARKDOWN).read_text())
         text = document.read_text()
         assert text.startswith("before\n")
         assert text.endswith(f"{page.END}\nafter\n")
         assert "stale" not in text
         assert text.count("### The forty numbers") == 1
-    with pytest.raises(MissingFile):
-        page.fill(document, tmp_path / "nowhere")
     document.write_text("no markers")
     with pytest.raises(InvalidInput, match="markers"):
-        page.fill(document, tmp_path)
+        between(document, page.BEGIN, page.END, "")
+
+
+def test_an_interrupted_reproduction_says_that_nothing_is_lost(capsys):
+    def stopped(crew):
+        raise KeyboardInterrupt
+
+    with pytest.raises(typer.Exit) as left:
+        cli._finish(stopped, False, "json")
+    assert left.value.exit_code == 130
+    assert "Interrupted: what was computed is kept. Run the same command" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("workers", "threads"), [(1, 2), (2, 1)])
+def test_beside_a_crew_there_is_one_thread(workers, threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with Crew(workers).beside():
+            assert torch.get_num_threads() == threads
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

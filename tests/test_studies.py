@@ -797,3 +797,10 @@ def test_intervals_count_only_the_scores_that_are_defined():
     # the number of defined scores in a draw varies: by sqrt(5 E[1 / K]), K of Binomial(20, 1 / 4), about 1.13
     ratio = np.nanstd(found.replicates) / np.nanstd(alone.replicates)
     assert 1.09 < ratio < 1.18
+
+
+def test_published_controls_have_no_rank_either():
+    from verax.studies.leaderboards import UNRANKED
+
+    assert {"edge", "edge@published", "random", "oracle"} <= set(UNRANKED)
+    assert "gradient@published" not in UNRANKED

@@ -1,6 +1,7 @@
 """Three truths: derived from the reasoning, checked against their definitions by brute force."""
 
 import itertools
+import re
 
 import numpy as np
 import pandas as pd
@@ -229,3 +230,14 @@ def test_the_report_and_the_terminal_show_tiers_and_truths(run, capsys):
 def test_truths_are_small_things(run):
     assert "shapley" in repr(verax.task("textbox/simple-fr").cases(n=1, truth="shapley").truth)
     assert isinstance(verax.task("textbox/simple-fr").cases(n=1).truth, Truth)
+
+
+def test_a_report_counts_all_networks_and_shows_the_truths_of_each_tier(run):
+    text = run.report().read_text()
+    whole = len(run.manifest["networks"])
+    assert whole == sum(len(run.of_tier(tier).manifest["networks"]) for tier in (1, 2))
+    tiles = dict(re.findall(r"<dt>([^<]*)</dt>\s*<dd>([^<]*)</dd>", text))
+    assert tiles["networks"] == str(whole)
+    truths = text.partition('id="truths"')[2].partition('id="identification"')[0]
+    assert "tier 1, " in truths
+    assert "tier 2, " in truths

@@ -10,11 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from verax.errors import MissingFile
 from verax.files import make_folder, write_atomically
 from verax.reproductions import pages
 from verax.reproductions.claims import Finding, counts, plain, tally
-from verax.reproductions.outputs import between
 from verax.reproductions.smerf import claims, paper, tables
 from verax.reproductions.smerf.claims.base import VERDICTS, Claim
 from verax.reproductions.smerf.measurements import Measurements, measure
@@ -234,11 +232,3 @@ def _compared(cell: dict[str, Any]) -> str:
     else:
         text = f"{cell['paper']:.2f} → {cell['ours']:.2f} [{cell['low']:.2f}, {cell['high']:.2f}]"
     return text if cell["state"] == tables.INSIDE else f"**{text}**"
-
-
-def fill(document: str | Path, run: str | Path) -> None:
-    """Put the claims.md of a run folder between the markers of a Markdown document."""
-    source = Path(run) / MARKDOWN
-    if not source.is_file():
-        raise MissingFile(f"{str(run)!r} has no {MARKDOWN}; write it with {COMMAND!r}.")
-    between(document, BEGIN, END, source.read_text())
