@@ -685,3 +685,21 @@ def test_bad_parameters(pictures):
         assert str(caught.value)[-1] in ".?", caught.value
     with pytest.raises(InvalidInput, match="vectors have 'grid' only"):
         verax.explain(nn.Linear(20, 2), flat, 0, method="lime", segments="slic")
+
+
+@pytest.mark.parametrize(("count", "players"), [(50, 64), (20, 8), (8, 8), (5, 30), (1, 3)])
+def test_least_squares_are_the_shortest_solution(count, players):
+    generator = torch.Generator().manual_seed(count)
+    active = torch.rand(40, players, generator=generator) < torch.linspace(0, 1.1, 40)[:, None]
+    rows = ((torch.rand(40, count, players, generator=generator) < 0.5) & active[:, None]).double()
+    rows -= rows.sum(2, keepdim=True) / active.sum(1).clamp(min=1)[:, None, None]
+    rows *= active[:, None]
+    rows[:, count // 2] = rows[:, 0]  # a coalition that was drawn twice
+    weights = torch.rand(40, count, dtype=torch.float64, generator=generator)
+    wanted = torch.randn(40, count, dtype=torch.float64, generator=generator)
+    root = weights.sqrt()[..., None]
+    expected = torch.linalg.lstsq(rows * root, wanted[..., None] * root, rcond=1e-7, driver="gelsd").solution
+    found = shapley._least_squares(rows, wanted, weights, active)
+    torch.testing.assert_close(found, expected[..., 0], rtol=1e-6, atol=1e-6)
+    alone = shapley._least_squares(rows[-1:], wanted[-1:], weights[-1:], active[-1:])
+    assert torch.allclose(alone, found[-1:], rtol=1e-12)

@@ -7,7 +7,6 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from spellings import SPELLINGS, Spelled, Transformer, plain, residual
-from verax.engine import sharing
 from verax.engine.multipliers import deeplift
 from verax.engine.sharing import mean_deeplift
 from verax.engine.slopes import relu_slope, through_relu
@@ -85,9 +84,36 @@ def test_the_mean_is_that_of_every_pair_alone(name):
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 7, 10, 100])
 def test_the_size_of_a_pass_does_not_matter(rows, monkeypatch):
-    monkeypatch.setattr(sharing, "rows_within_budget", lambda sample: rows)
+    monkeypatch.setattr("verax.engine.sharing.rows_within_budget", lambda sample: rows)
     found = mean_deeplift(plain(), X, LOW, TARGETS)
     assert torch.allclose(found, pair_by_pair(plain(), X, LOW, TARGETS), rtol=1e-9, atol=1e-13)
+
+
+class Overwriting(nn.Module):
+    """Works in place on what its layers give, and on slices of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = plain()
+
+    def forward(self, x):
+        for layer in self.inner:
+            x = layer(x)
+            if x.dim() == 4 and isinstance(layer, nn.Conv2d):
+                x[:, 0] *= 0.5
+                x += 0.25
+                x = F.relu_(x)
+        return x
+
+
+@pytest.mark.parametrize("references", [2, 9])
+def test_a_network_may_overwrite_rows_that_one_sample_has_in_common(references, monkeypatch):
+    monkeypatch.setattr("verax.engine.sharing.rows_within_budget", lambda sample: 3)
+    model = Overwriting().eval()
+    x, low = X[:2].clone(), torch.rand(references, *X.shape[1:], dtype=torch.float64, generator=G)
+    y = torch.tensor([1, 2])
+    expected = pair_by_pair(model, x, low, y)
+    torch.testing.assert_close(mean_deeplift(model, x, low, y), expected)
 
 
 def test_more_than_half_of_the_arithmetic_is_saved():
@@ -137,27 +163,6 @@ def test_a_network_that_branches_is_refused_as_before():
 
     with pytest.raises(UnsupportedOperation):
         deep_shap(Branching(), X, TARGETS, Streams.of(torch.arange(3), "test"), LOW * 0.1)
-
-
-@pytest.mark.parametrize(
-    ("stride", "padding", "dilation"), [(1, 0, 1), (2, 0, 1), ((2, 3), (1, 2), 1), (2, 1, (2, 1))]
-)
-def test_the_folded_transpose_is_the_gradient_of_the_convolution(stride, padding, dilation):
-    x, weight = X.clone().requires_grad_(), torch.randn(5, 3, 3, 2, dtype=torch.float64, generator=G)
-    y = F.conv2d(x, weight, None, stride, padding, dilation)
-    g = torch.randn(y.shape, dtype=torch.float64, generator=G)
-
-    def both(value):
-        return [value, value] if isinstance(value, int) else list(value)
-
-    found = sharing._folded(g, weight, x.shape, both(stride), both(padding), both(dilation))
-    torch.testing.assert_close(found, torch.autograd.grad(y, x, g)[0])
-
-
-def test_the_folded_transpose_of_nothing_is_nothing():
-    weight = torch.randn(5, 3, 3, 2, dtype=torch.float64, generator=G)
-    found = sharing._folded(torch.zeros(0, 5, 4, 4), weight.float(), (0, 3, 6, 5), [1, 1], [0, 0], [1, 1])
-    assert found.shape == (0, 3, 6, 5)
 
 
 def test_slopes_of_relu_are_the_quotient_and_its_limits():

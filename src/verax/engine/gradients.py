@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from verax.engine.batching import accumulate, rows_within_budget
+from verax.engine.convolutions import quickly
 from verax.errors import InvalidInput, UnsupportedOperation
 
 UNCONNECTED = (
@@ -52,7 +53,8 @@ def gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     """The gradient of each sample's explained output: shape of `inputs`; the weights' grads are untouched."""
     with torch.enable_grad():
         point = leaf(inputs)
-        chosen = select(model(point.clone()), targets)  # a copy: a network may work in place on its input
+        with quickly(model, inputs):
+            chosen = select(model(point.clone()), targets)  # a copy: a network may work in place on its input
         (slope,) = slopes_of(chosen, [point])
     if slope is None and _still(model, inputs, targets, chosen.detach()):
         return torch.zeros_like(inputs)

@@ -8,14 +8,13 @@ walked for each pair: a third of the arithmetic.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from verax.engine.batching import rows_within_budget, with_halving
+from verax.engine.convolutions import Convolution, transpose
 from verax.engine.gradients import select
 from verax.engine.mode import attach, forward, full_precision, propagate
 from verax.engine.multipliers import DeepLift, check_sum
@@ -34,10 +33,11 @@ class Pairs(DeepLift):
     `propagate` notices, as it runs samples alone too.
     """
 
-    def __init__(self, references: int) -> None:
+    def __init__(self, references: int, own: bool = False) -> None:
         super().__init__()
         self.references = references
         self.samples = 1
+        self.own = own  # whether every row has memory of its own, which the network may overwrite
 
     def replay(self, samples: int) -> Pairs:
         """Ready for the pairs of other samples with the references on the tape."""
@@ -83,71 +83,21 @@ class Pairs(DeepLift):
         return UnsupportedOperation("The network divides or pads its batch: pairs cannot share their rows.")
 
     def _spread(self, rows: Tensor) -> Tensor:
-        """Rows of samples as rows of pairs, in memory of their own: a network may overwrite them."""
+        """Rows of samples as rows of pairs; those of a single sample can be one row, seen many times."""
+        if self.samples == 1 and not self.own:
+            return rows.expand(self.references, *rows.shape[1:])
         places = torch.arange(self.samples, device=rows.device).repeat_interleave(self.references)
         return rows.index_select(0, places)
 
 
 def _transposed(operation: Operation) -> Callable[[Tensor], Tensor] | None:
     """The transpose of a dense or convolutional layer, without a run forward; None where it is not known."""
-    x, weight = operation.args[0], operation.args[1].detach()
+    x = operation.args[0]
     if operation.name == "linear" and x.dim() == 2:
+        weight = operation.args[1].detach()
         return lambda g: g @ weight
-    spatial = {"conv1d": 1, "conv2d": 2, "conv3d": 3}.get(operation.name)
-    if spatial is None or x.dim() != spatial + 2:
-        return None
-    names = ("bias", "stride", "padding", "dilation", "groups")
-    usual = {"bias": None, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}
-    given: dict[str, Any] = {
-        **usual,
-        **dict(zip(names, operation.args[2:], strict=False)),
-        **operation.kwargs,
-    }
-    if isinstance(given["padding"], str):
-        return None
-
-    def each(name: str) -> list[int]:
-        value = given[name]
-        return [value] * spatial if isinstance(value, int) else list(value)
-
-    stride, padding, dilation = each("stride"), each("padding"), each("dilation")
-    shape = x.shape
-    if spatial == 2 and given["groups"] == 1 and x.is_cuda:
-        return lambda g: _folded(g, weight, shape, stride, padding, dilation)
-
-    def back(g: Tensor) -> Tensor:
-        like = g.new_empty(1).expand(shape)  # its shape is all that the transpose needs to know
-        options = (None, stride, padding, dilation, False, [0] * spatial, given["groups"])
-        found: Tensor = torch.ops.aten.convolution_backward(g, like, weight, *options, [True, False, False])[
-            0
-        ]
-        return found
-
-    return back
-
-
-def _folded(
-    g: Tensor,
-    weight: Tensor,
-    shape: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-) -> Tensor:
-    """The transpose of a convolution as a matrix product and a sum over windows.
-
-    For GPUs, where the deterministic convolutions of cuDNN in full float32 take most of Deep SHAP's time, and
-    `torch.nn.functional.fold` takes more than half of what is left.
-    """
-    (high, wide), (rows, columns) = weight.shape[2:], g.shape[2:]
-    parts = (weight.flatten(1).t() @ g.flatten(2)).view(len(g), weight.shape[1], high, wide, rows, columns)
-    size = [side + 2 * margin for side, margin in zip(shape[2:], padding, strict=True)]
-    whole = g.new_zeros(len(g), parts.shape[1], *size)
-    for i, j in itertools.product(range(high), range(wide)):
-        top, left = i * dilation[0], j * dilation[1]
-        down, across = top + stride[0] * (rows - 1) + 1, left + stride[1] * (columns - 1) + 1
-        whole[:, :, top : down : stride[0], left : across : stride[1]] += parts[:, :, i, j]
-    return whole[:, :, padding[0] : size[0] - padding[0], padding[1] : size[1] - padding[1]]
+    call = Convolution.of(operation)
+    return None if call is None else transpose(call, x.is_cuda)
 
 
 def mean_deeplift(model: nn.Module, inputs: Tensor, references: Tensor, targets: Tensor) -> Tensor:
@@ -164,16 +114,17 @@ def mean_deeplift(model: nn.Module, inputs: Tensor, references: Tensor, targets:
 
     def compute(rows: int) -> Tensor:
         total = torch.zeros_like(inputs)
-        step = min(rows, count)
+        step = -(-count // -(-count // rows))  # parts of about the same size
+        together, own = max(1, rows // step), False
         for first in range(0, count, step):
             part = references[first : first + step]
-            engine = Pairs(len(part))
+            engine = Pairs(len(part), own)
             with full_precision(inputs):
                 before = forward(engine, model, part)[1].detach()
-            together = max(1, rows // step)
             for start in range(0, len(inputs), together):
                 some = slice(start, min(start + together, len(inputs)))
                 total[some] += _sum_over(engine, model, inputs[some], part, targets[some], before)
+            own = engine.own
         return total / count
 
     times = _GPU if inputs.is_cuda else 1
@@ -187,7 +138,13 @@ def _sum_over(
     many = len(references)
     x, asked = inputs.repeat_interleave(many, 0), targets.repeat_interleave(many)
     low = references.repeat(len(inputs), *[1] * (references.dim() - 1))
-    multipliers, after = propagate(engine.replay(len(inputs)), model, x, asked)
+    try:
+        multipliers, after = propagate(engine.replay(len(inputs)), model, x, asked)
+    except RuntimeError as error:  # PyTorch's, when a network works in place on rows that share their memory
+        if engine.own or len(inputs) > 1 or isinstance(error, UnsupportedOperation):
+            raise
+        engine.own = True
+        multipliers, after = propagate(engine.replay(len(inputs)), model, x, asked)
     engine.check_finished()
     contributions = multipliers.mul_(x.sub_(low))
     if len(before) != many:

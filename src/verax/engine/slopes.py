@@ -59,6 +59,10 @@ template <typename T> T through_relu(T m, T x, T x0) {
 """
 
 
+_BLOCK = 2**18
+"""Numbers of a block on a CPU: with what is made from them, they stay in the cache of a core."""
+
+
 @cache
 def _fused() -> Function | None:
     """`through_relu` as one kernel, where this version of torch can compile it."""
@@ -69,10 +73,23 @@ def _fused() -> Function | None:
 def through_relu(m: Tensor, x: Tensor, x0: Tensor) -> Tensor:
     """Multipliers `m` of the output of ReLU as multipliers of its input; the ends x and x0 may broadcast.
 
-    On a GPU the whole is one kernel: it waits for memory, and eight would read and write it eight times.
+    It waits for memory, and eight operations would read and write it eight times. So on a GPU the whole is
+    one kernel, and on a CPU all of them finish with a block before the next one begins.
+
+    Args:
+        m: ``(samples, references, ...)``.
+        x: ``(samples, 1, ...)``.
+        x0: ``(1, references, ...)``.
     """
     fused = _fused() if m.is_cuda and m.dtype in (torch.float32, torch.float64) else None
-    return relu_slope(x, x0).mul_(m) if fused is None else fused(m, x, x0)
+    if fused is not None:
+        return fused(m, x, x0)
+    out, step = torch.empty_like(m), max(1, _BLOCK // max(1, m[0, 0].numel()))
+    for sample in range(len(m)):
+        for start in range(0, m.shape[1], step):
+            part = slice(start, start + step)
+            torch.mul(relu_slope(x[sample], x0[0, part]), m[sample, part], out=out[sample, part])
+    return out
 
 
 def slope(operation: Operation, x: Tensor, x0: Tensor, y: Tensor, y0: Tensor) -> Tensor:

@@ -65,36 +65,52 @@ def kernel(players: Tensor, size: Tensor) -> Tensor:
     return torch.where(proper, (s + rest - 1) / (s * rest) * torch.exp(-ways), 0.0)
 
 
-def _pseudo(matrix: Tensor) -> Tensor:
-    """The pseudo-inverse of symmetric matrices."""
-    inverse: Tensor = torch.linalg.pinv(matrix, rtol=1e-10, hermitian=True)
-    return inverse
+def _inverse_times(matrix: Tensor, right: Tensor, filling: Tensor | float = 0.0) -> Tensor:
+    """The pseudo-inverse of symmetric matrices times right-hand sides ``(N, n, 1)``.
 
+    Where nothing is left open, by Cholesky's method, thirty times as fast as the pseudo-inverse.
 
-def _least_squares(rows: Tensor, wanted: Tensor, weights: Tensor, active: Tensor) -> Tensor:
-    """Weighted least squares of rows ``(N, K, P)``: ``(N, P)``, the shortest of all solutions.
-
-    The smaller of the two Gram matrices is inverted, so that few coalitions of many players stay cheap.
-    Many coalitions leave open nothing but the mean of the active players and the dummies, as rows have zero
-    sum: these directions are filled in, which changes no solution, and what is left is solved by Cholesky's
-    method, thirty times as fast as the pseudo-inverse, which serves samples that are still singular.
+    Args:
+        matrix: ``(N, n, n)``.
+        right: ``(N, n, 1)``.
+        filling: projections on directions that `matrix` leaves open and `right` has no part in.
     """
-    root = weights.sqrt()
-    a, b = rows * root[..., None], (wanted * root)[..., None]
-    if a.shape[1] <= a.shape[2]:
-        return (a.mT @ (_pseudo(a @ a.mT) @ b))[..., 0]
-    gram, right = a.mT @ a, a.mT @ b
-    there = active.to(gram)
-    count = there.sum(1).clamp(min=1)[:, None, None]
-    size = (gram.diagonal(dim1=1, dim2=2).sum(1)[:, None, None] / count).clamp(min=1e-300)
-    mean = there[:, :, None] * there[:, None, :] / count
-    factor, failed = torch.linalg.cholesky_ex(gram + size * (mean + torch.diag_embed(1 - there)))
+    size = matrix.diagonal(dim1=1, dim2=2).mean(1)[:, None, None].clamp(min=1e-300)
+    factor, failed = torch.linalg.cholesky_ex(matrix + size * filling)
     pivots = factor.diagonal(dim1=1, dim2=2).square()
     sound = (failed == 0) & (pivots.amin(1) > 1e-8 * size[:, 0, 0])
     found = torch.cholesky_solve(right, factor)
     if not sound.all():
         hard = ~sound
-        found[hard] = _pseudo(gram[hard]) @ right[hard]
+        found[hard] = torch.linalg.pinv(matrix[hard], rtol=1e-10, hermitian=True) @ right[hard]
+    return found
+
+
+def _least_squares(rows: Tensor, wanted: Tensor, weights: Tensor, active: Tensor) -> Tensor:
+    """Weighted least squares of rows ``(N, K, P)``: ``(N, P)``, the shortest of all solutions.
+
+    Samples with fewer rows than active players have the Gram matrix of the rows inverted, the others that of
+    the players: rows have zero sum, so it leaves open the mean of the active players and the dummies, which
+    are filled in; that changes no solution.
+    """
+    root = weights.sqrt()
+    a, b = rows * root[..., None], (wanted * root)[..., None]
+    found = a.new_zeros(len(a), a.shape[2], 1)
+    short = active.sum(1) > a.shape[1]
+    if short.any():
+        x = a[short]
+        found[short] = x.mT @ _inverse_times(x @ x.mT, b[short])
+    if not short.all():
+        known = ~short
+        # the active players first: no sample has more of them here than rows
+        order = (
+            active[known].to(torch.int8).sort(dim=1, descending=True, stable=True).indices[:, : a.shape[1]]
+        )
+        there = active[known].gather(1, order).to(a)
+        x = a[known].gather(2, order[:, None].expand(-1, a.shape[1], -1))
+        mean = there[:, :, None] * there[:, None, :] / there.sum(1).clamp(min=1)[:, None, None]
+        values = _inverse_times(x.mT @ x, x.mT @ b[known], mean + torch.diag_embed(1 - there))
+        found[known] = found[known].scatter(1, order[..., None], values)
     return found[..., 0]
 
 

@@ -1,0 +1,191 @@
+"""Transposes of convolutions against autograd's own, and gradients that use them."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from spellings import SPELLINGS, Spelled, Transformer, plain, residual
+from verax.engine import convolutions
+from verax.engine.convolutions import (
+    Convolution,
+    QuickTransposes,
+    at_once,
+    by_phases,
+    by_windows,
+    natively,
+    quick,
+    quickly,
+    transpose,
+)
+from verax.engine.operations import Operation
+
+G = torch.Generator().manual_seed(0)
+
+
+def pair(value):
+    return (value, value) if isinstance(value, int) else tuple(value)
+
+
+def case(side, kernel, stride, padding, dilation=1, channels=3, groups=1):
+    """A convolution, what comes back to it, and what autograd makes of that."""
+    x = torch.randn(2, channels, *side, dtype=torch.float64, generator=G).requires_grad_()
+    weight = torch.randn(4, channels // groups, *pair(kernel), dtype=torch.float64, generator=G)
+    y = F.conv2d(x, weight, None, stride, padding, dilation, groups)
+    g = torch.randn(y.shape, dtype=torch.float64, generator=G)
+    call = Convolution(weight, x.shape, pair(stride), pair(padding), pair(dilation), groups)
+    return call, g, torch.autograd.grad(y, x, g)[0]
+
+
+SIDES, KERNELS = ((9, 12), (16, 16), (7, 5)), (1, 3, 4, (2, 5))
+STRIDES, PADDINGS = (1, 2, (3, 2), 4), (0, 1, (1, 2))
+
+
+@pytest.mark.parametrize("how", [natively, by_windows, by_phases, at_once])
+@pytest.mark.parametrize("stride", STRIDES)
+def test_every_transpose_is_the_gradient_of_the_convolution(how, stride):
+    for side, kernel, padding in itertools.product(SIDES, KERNELS, PADDINGS):
+        call, g, expected = case(side, kernel, stride, padding)
+        torch.testing.assert_close(how(call, g), expected)
+
+
+@pytest.mark.parametrize("how", [natively, by_windows])
+def test_windows_may_have_gaps(how):
+    call, g, expected = case((11, 9), (3, 2), 2, 1, dilation=(2, 1))
+    torch.testing.assert_close(how(call, g), expected)
+
+
+@pytest.mark.parametrize("how", [natively, by_windows, by_phases, at_once])
+def test_the_transpose_of_nothing_is_nothing(how):
+    call, g, _ = case((6, 5), (3, 2), 2, 0)
+    empty = Convolution(call.weight, torch.Size((0, 3, 6, 5)), call.stride, call.padding, call.dilation, 1)
+    assert how(empty, g[:0]).shape == (0, 3, 6, 5)
+
+
+@pytest.mark.parametrize("cuda", [True, False])
+def test_what_is_chosen_is_right_for_every_convolution(cuda):
+    chosen = set()
+    for side, kernel, stride, padding in itertools.product(SIDES, KERNELS, STRIDES, PADDINGS):
+        for channels, dilation, groups in ((3, 1, 1), (128, 1, 1), (16, 1, 2), (3, 2, 1)):
+            if any(
+                s + 2 * p <= dilation * (k - 1)
+                for s, p, k in zip(side, pair(padding), pair(kernel), strict=True)
+            ):
+                continue
+            call, g, expected = case(side, kernel, stride, padding, dilation, channels, groups)
+            chosen.add(quick(call, cuda))
+            torch.testing.assert_close(transpose(call, cuda)(g), expected)
+    assert chosen == ({None, at_once, by_windows, by_phases} if cuda else {None, at_once, by_windows})
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        ((2, 1), {}),
+        ((), {"stride": (2, 2), "padding": [1]}),
+        ((None, 2), {"padding": 1, "dilation": 1}),
+        ((), {"bias": torch.zeros(4, dtype=torch.float64), "stride": [2], "padding": (1, 1)}),
+    ],
+)
+def test_a_call_is_read_in_every_spelling(args, kwargs):
+    args = (None, *args) if args and args[0] is not None else args
+    x, weight = torch.randn(2, 3, 8, 8, dtype=torch.float64), torch.randn(4, 3, 3, 3, dtype=torch.float64)
+    for given in (((x, weight, *args), kwargs), ((x,), {"weight": weight, **kwargs})):
+        if len(given[0]) == 1 and args:
+            continue
+        call = Convolution.of(Operation.parse(F.conv2d, *given))
+        assert call is not None
+        assert (call.stride, call.padding, call.dilation, call.groups) == ((2, 2), (1, 1), (1, 1), 1)
+        assert call.weight is not None
+
+
+def test_what_has_no_transpose_here_is_left_to_others():
+    x, weight = torch.randn(2, 3, 8, 8), torch.randn(4, 3, 3, 3)
+    for args, kwargs in (((x, weight), {"padding": "same"}), ((x[0], weight), {})):
+        assert Convolution.of(Operation.parse(F.conv2d, args, kwargs)) is None
+    assert Convolution.of(Operation.parse(F.linear, (x, weight[0, 0].T), {})) is None
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """Choose for every network as on a GPU, where channels need not be many; tells how often it did."""
+    used = []
+
+    def choose(call, cuda):
+        used.append(quick(call, True) or (by_phases if call.groups == 1 else None))
+        return used[-1]
+
+    monkeypatch.setattr(convolutions, "quick", choose)
+    return used
+
+
+def gradient(model, x, how):
+    point = x.clone().requires_grad_()
+    with how:
+        out = model(point.clone())
+    return torch.autograd.grad(out[:, 1].sum(), point)[0]
+
+
+NETWORKS = {
+    **{how: lambda how=how: Spelled(plain(), how) for how in SPELLINGS},
+    "residual": residual,
+    "transformer": lambda: Transformer("module"),
+    "grouped": lambda: nn.Sequential(
+        nn.Conv2d(3, 6, 3, 2), nn.ReLU(True), nn.Conv2d(6, 6, 3, 2, groups=3), nn.Flatten(), nn.Linear(54, 4)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_gradients_are_those_of_autograd(name, as_on_a_gpu):
+    model = NETWORKS[name]().double().eval()
+    x = torch.rand(3, 3, 16, 16, dtype=torch.float64, generator=G)
+    expected = gradient(model, x, torch.enable_grad())
+    torch.testing.assert_close(gradient(model, x, QuickTransposes()), expected)
+    assert name == "transformer" or any(as_on_a_gpu)
+
+
+class Made(nn.Module):
+    """Its kernel depends on its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 3, 3, 3, generator=G, dtype=torch.float64))
+
+    def forward(self, x):
+        return F.conv2d(x, self.weight * x.mean(), stride=2).sum((2, 3))
+
+
+def test_a_kernel_that_follows_the_input_keeps_its_gradient(as_on_a_gpu):
+    model, x = Made(), torch.rand(3, 3, 9, 9, dtype=torch.float64, generator=G)
+    expected = gradient(model, x, torch.enable_grad())
+    torch.testing.assert_close(gradient(model, x, QuickTransposes()), expected)
+
+
+def test_weights_get_no_gradient_and_inputs_without_one_none(as_on_a_gpu):
+    model, x = plain().double(), torch.rand(2, 3, 16, 16, dtype=torch.float64, generator=G)
+    with QuickTransposes():
+        model.requires_grad_(False)(x)
+    assert not as_on_a_gpu  # nothing is asked of this input
+    gradient(model.requires_grad_(), x, QuickTransposes())
+    assert as_on_a_gpu
+    assert all(weight.grad is None for weight in model.parameters())
+
+
+def test_other_precisions_and_transforms_take_the_usual_way(as_on_a_gpu):
+    layer = nn.Conv2d(3, 4, 3, 2)
+    x = torch.rand(2, 3, 9, 9, generator=G)
+    per_sample = torch.func.vmap(torch.func.grad(lambda one: layer(one[None]).sum()))
+    with QuickTransposes():
+        found = per_sample(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert layer(x.clone().requires_grad_()).dtype == torch.bfloat16
+    torch.testing.assert_close(found, per_sample(x))
+    assert not as_on_a_gpu
+
+
+def test_a_cpu_takes_the_usual_way():
+    with quickly(plain(), torch.zeros(512, 3, 64, 64)) as mode:
+        assert mode is None
