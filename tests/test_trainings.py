@@ -1,6 +1,7 @@
 """Trainings as units: the same weights from everyone, and what becomes of those that fail or are stopped."""
 
 import json
+import threading
 import time
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from verax.studies import plan as planning
 from verax.studies import spec as specs
 from verax.studies import trainings, upkeep
 from verax.studies.executors import EXECUTORS
+from verax.studies.executors.threads import Threads, side_by_side
 from verax.studies.options import Options
 from verax.studies.plan import Training
 from verax.studies.store import Store
@@ -181,18 +183,89 @@ def test_what_cannot_be_trained_is_said_before_anything_is(little, monkeypatch):
         verax.run(STUDY, networks=["mlp", "cnn4"], quiet=True, store="store")
 
 
+def chosen(count, device, workers=None, network="mlp", task=None, **options):
+    many = [Training(task or little_task(count=512), network, seed) for seed in range(count)]
+    made = trainings._chosen_to_train(many, device, Options(None, workers, **options))
+    return [None if executor is None else type(executor).__name__ for executor in made]
+
+
 def test_several_networks_are_trained_side_by_side(monkeypatch):
     monkeypatch.setattr(trainings, "cores", lambda: 2)
-    chosen = trainings._chosen_to_train
-    assert [chosen(1, CPU, None), chosen(2, CPU, None), chosen(2, CPU, 1), chosen(1, CPU, 2)] == [
-        "inline",
-        "processes",
-        "inline",
-        "processes",
+    assert [chosen(1, CPU)[0], chosen(2, CPU)[0], chosen(2, CPU, 1)[0], chosen(1, CPU, 2)[0]] == [
+        "Inline",
+        "Processes",
+        "Inline",
+        "Processes",
     ]
-    assert chosen(8, torch.device("meta"), None) == "inline"  # a GPU has one process
+    assert chosen(8, torch.device("meta")) == ["Inline", None]
     monkeypatch.setattr(trainings, "cores", lambda: 1)
-    assert chosen(8, CPU, None) == "inline"
+    assert chosen(8, CPU) == ["Inline", None]
+
+
+def test_on_a_gpu_threads_train_what_draws_no_random_numbers(monkeypatch):
+    gpu, task = torch.device("cuda", 0), tasks.task("textbox/simple-fr")
+    monkeypatch.setattr(trainings, "room", lambda device, each, most: most)
+    assert chosen(3, gpu, network="cnn3", task=task) == ["Inline", "Threads"]
+    assert chosen(3, gpu, network="alexnet", task=task) == ["Processes", "Threads"]
+    assert chosen(3, gpu) == ["Inline", "Threads"]  # regressions, one after the other
+    assert chosen(1, gpu, network="cnn3", task=task) == ["Inline", None]
+    assert chosen(3, gpu, network="cnn3", task=task, time_limit=60.0) == ["Inline", None]
+    monkeypatch.setattr(trainings, "room", lambda device, each, most: 1)
+    assert chosen(3, gpu, network="alexnet", task=task) == ["Inline", None]
+    calm = [trainings._calm(Training(task, name, 0)) for name in ("cnn3", "resnet18", "alexnet", "vgg16")]
+    assert calm == [True, True, False, True]
+    assert not trainings._calm(Training(little_task(count=512), "mlp", 0))
+
+
+def test_threads_train_the_same_weights(little, monkeypatch):
+    little()
+    train("alone")
+    monkeypatch.setattr(trainings, "_calm", lambda training: training.network == "mlp")
+    folder = Path("beside")
+    folder.mkdir()
+    seen = []
+    executors = EXECUTORS.get("inline")(CPU), Threads(CPU, 2)
+    teacher = Teacher(specs.study(STUDY), Store(folder), executors[0], CPU, beside=executors[1])
+    teacher.watch = lambda done, words: seen.append(done)
+    plan = ahead(folder)
+    teacher.teach(plan.trainings)
+    assert sum(seen) == len(plan.trainings) == 3
+    assert files("beside") == files("alone")
+
+
+def test_a_training_that_fails_in_a_thread_leaves_the_others_alone(little, monkeypatch):
+    little()
+    real = teaching.train
+
+    def failing(task, network, **options):
+        if options["seed"] == 1:
+            raise RuntimeError("no luck")
+        return real(task, network, **options)
+
+    monkeypatch.setattr(teaching, "train", failing)
+    monkeypatch.setattr(trainings, "_calm", lambda training: True)
+    Path("store").mkdir()
+    inline = EXECUTORS.get("inline")(CPU)
+    teacher = Teacher(specs.study(STUDY), Store(Path("store")), inline, CPU, beside=Threads(CPU, 2))
+    teacher.teach(ahead("store").trainings)
+    assert [failure.kind for failure in teacher.failed.values()] == ["error"]
+    assert len(teacher.trained) == 2
+
+
+def test_threads_let_go_of_trainings_that_nobody_waits_for():
+    stop, started = threading.Event(), threading.Event()
+
+    def endless():
+        started.set()
+        while not stop.is_set():
+            time.sleep(0.01)
+        return "let go"
+
+    outcomes = side_by_side(iter([lambda: "done", endless, endless]), 2, CPU, stop)
+    assert next(outcomes) == "done"
+    assert started.wait(10)
+    outcomes.close()
+    assert stop.is_set()
 
 
 def test_networks_that_tasks_share_are_trained_once(own_store):

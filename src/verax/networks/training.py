@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -57,17 +58,25 @@ def check_canvas(name: str, task: Trainable) -> None:
     """Refuse an architecture that cannot see the pictures of a task."""
     if name in VECTORS:
         raise InvalidParameter(f"The network {name!r} is for vectors; {task.name} has pictures.")
-    with torch.device("meta"):  # draws no random numbers
-        model = NETWORKS.get(name)(task.classes).eval()
-    try:
-        with torch.no_grad():  # with no weights in particular: a look without memory would load a compiler
-            model.to_empty(device="cpu")(torch.zeros(2, *task.input_shape))
-    except RuntimeError as error:
+    if not _sees(NETWORKS.get(name), task.classes, tuple(task.input_shape)):
         high, wide = task.input_shape[1:]
         raise InvalidParameter(
             f"The network {name!r} is made for 64 x 64 pixels; the pictures of {task.name} have "
             f"{high} x {wide}."
-        ) from error
+        )
+
+
+@lru_cache(maxsize=256)
+def _sees(architecture: Callable[[int], nn.Module], classes: int, shape: tuple[int, ...]) -> bool:
+    """Whether an architecture takes pictures of a shape."""
+    with torch.device("meta"):  # draws no random numbers
+        model = architecture(classes).eval()
+    try:
+        with torch.no_grad():  # with no weights in particular: a look without memory would load a compiler
+            model.to_empty(device="cpu")(torch.zeros(2, *shape))
+    except RuntimeError:
+        return False
+    return True
 
 
 def _at_once(device: torch.device) -> int:

@@ -21,29 +21,26 @@ from typing import Any, TypeVar
 import torch
 
 from verax.errors import OutputError, VeraxError
+from verax.studies.executors.threads import side_by_side
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 def threads(jobs: Sequence[Callable[[], object]], workers: int, device: torch.device) -> Iterator[bool]:
-    """Run jobs on one GPU, each on a stream of its own; says of each whether it came to an end.
+    """Run jobs on one GPU, each on a stream of its own; says of each whether it came to an end."""
 
-    A small network leaves most of a GPU idle: the kernels of several run beside each other, which those of
-    several processes never do.
-    """
-
-    def one(job: Callable[[], object]) -> bool:
-        with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
+    def tried(job: Callable[[], object]) -> Callable[[], bool]:
+        def run() -> bool:
             try:
                 job()
             except (RuntimeError, VeraxError):
                 return False
-            torch.cuda.current_stream(device).synchronize()
-        return True
+            return True
 
-    with ThreadPoolExecutor(workers) as pool:
-        yield from pool.map(one, jobs)
+        return run
+
+    yield from side_by_side(map(tried, jobs), workers, device)
 
 
 def commands(lines: Sequence[Sequence[str]], workers: int, store: Path) -> Iterator[str]:

@@ -12,20 +12,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from verax import progress
 from verax.errors import Interrupted
 from verax.files import make_folder
-from verax.networks import library, teaching
-from verax.networks.training import Progress
+from verax.networks import NETWORKS, library, names, teaching
+from verax.networks.training import Progress, draws
 from verax.studies import policies
 from verax.studies.driving import performed
 from verax.studies.executors import EXECUTORS, Executor
-from verax.studies.executors.processes import cores
+from verax.studies.executors.inline import Inline
+from verax.studies.executors.processes import Processes, cores
+from verax.studies.executors.threads import Threads, room
 from verax.studies.failures import Failure
 from verax.studies.options import Options
 from verax.studies.plan import Plan, Training
@@ -33,8 +37,12 @@ from verax.studies.spec import Study
 from verax.studies.store import Store
 from verax.studies.units import Cell, Subject
 from verax.studies.work import Brief, Job, Outcome
+from verax.tasks.base import is_regression
 
 LABEL = "training"
+
+_TOGETHER, _EACH = 8, 8 * 2**30
+"""Trainings at once on a GPU, at most, and the memory that each of them may come to need."""
 
 
 def waves(trainings: Sequence[Training]) -> list[list[Training]]:
@@ -55,6 +63,7 @@ class Teacher:
         study: whose networks are missing.
         store: where trained networks and failures are kept.
         executor: who trains.
+        beside: who trains several networks of pictures at once that draw no random numbers, if anybody does.
         device: of what is trained here.
         overwrite: the policy, one of `verax.studies.policies.POLICIES`.
         time_limit: seconds that a training may take.
@@ -70,6 +79,7 @@ class Teacher:
     overwrite: str = "missing"
     time_limit: float | None = None
     watch: Callable[[int, str], None] = lambda count, words: None
+    beside: Executor | None = None
     failed: dict[str, Failure] = field(default_factory=dict)
     trained: list[dict[str, Any]] = field(default_factory=list)
 
@@ -85,11 +95,15 @@ class Teacher:
             self.failed[training.stem] = self.store.failure(training.key) or skipped
             self.watch(1, training.name)
         for wave in waves(chosen):
-            self._teach(wave)
+            calm = [] if self.beside is None else [training for training in wave if _calm(training)]
+            rest = [training for training in wave if training not in calm]
+            for executor, part in ((self.beside, calm), (self.executor, rest)):
+                if executor is not None and part:
+                    self._teach(executor, part)
         order = {(t.task.name, t.network, t.seed): place for place, t in enumerate(trainings)}
         self.trained.sort(key=lambda entry: order[entry["task"], entry["network"], entry["seed"]])
 
-    def _teach(self, wave: Sequence[Training]) -> None:
+    def _teach(self, executor: Executor, wave: Sequence[Training]) -> None:
         cells = tuple(map(self._cell, wave))
         last = wave[0].name
 
@@ -105,7 +119,7 @@ class Teacher:
             self.watch(0, f"{last}, epoch {state.epoch}/{state.epochs}, loss {state.loss:.4f}")
 
         brief = Brief(self.study, cells, time_limit=self.time_limit, training=True, watch=shown)
-        with closing(performed(self.executor, brief, self.device, jobs)) as outcomes:
+        with closing(performed(executor, brief, self.device, jobs)) as outcomes:
             for outcome in outcomes:
                 self._settle(wave[outcome.job.cell], outcome)
 
@@ -148,18 +162,18 @@ def taught(plan: Plan, folder: Path, where: torch.device, options: Options, quie
     """Train the networks that a plan lacks."""
     for training in plan.trainings:
         teaching.prepare(training.task, training.network)  # what cannot be is said before anything is trained
-    count = max(map(len, waves(plan.trainings)))
-    executor = options.executor or _chosen_to_train(count, where, options.workers)
+    executor, beside = _chosen_to_train(plan.trainings, where, options)
     with progress.bar(hidden=quiet) as bar:
         row = bar.add_task("training", total=len(plan.trainings))
         teacher = Teacher(
             plan.study,
             Store(folder),
-            EXECUTORS.get(executor)(where, options.workers, **options.more),
+            executor,
             where,
             options.overwrite,
             options.time_limit,
             lambda done, words: bar.update(row, advance=done, description=words),
+            beside,
         )
         try:
             with teacher.store.locked():
@@ -171,8 +185,35 @@ def taught(plan: Plan, folder: Path, where: torch.device, options: Options, quie
     return teacher
 
 
-def _chosen_to_train(count: int, where: torch.device, workers: int | None) -> str:
-    """The executor where none is named: several networks are trained side by side on several cores."""
-    if workers is not None:
-        return "inline" if workers == 1 else "processes"
-    return "processes" if where.type == "cpu" and min(count, cores()) > 1 else "inline"
+def _chosen_to_train(
+    trainings: Sequence[Training], where: torch.device, options: Options
+) -> tuple[Executor, Executor | None]:
+    """Who trains, and who trains several at once; several cores and a large GPU have several networks."""
+    if options.executor is not None:
+        return EXECUTORS.get(options.executor)(where, options.workers, **options.more), None
+    if options.workers is not None:
+        name = "inline" if options.workers == 1 else "processes"
+        return EXECUTORS.get(name)(where, options.workers, **options.more), None
+    count = max(map(len, waves(trainings)))
+    if where.type == "cuda" and count > 1 and options.time_limit is None:
+        together = room(where, _EACH, min(_TOGETHER, count))
+        noisy = sum(not _calm(training) for training in trainings)
+        alone = noisy < 2 or together < 2 or any(is_regression(training.task) for training in trainings)
+        rest = Inline(where) if alone else Processes(where, together)
+        return rest, Threads(where, together) if together > 1 else None
+    several = where.type == "cpu" and min(count, cores()) > 1
+    return (Processes(where) if several else Inline(where)), None
+
+
+def _calm(training: Training) -> bool:
+    """Whether a network can be trained in a thread: on pictures, without random numbers of torch's own."""
+    if is_regression(training.task):
+        return False
+    name = names.parse(training.network).on(training.task)
+    return not _draws(NETWORKS.get(name.architecture), training.task.classes)
+
+
+@lru_cache(maxsize=256)
+def _draws(architecture: Callable[[int], nn.Module], classes: int) -> bool:
+    with torch.device("meta"):
+        return draws(architecture(classes))

@@ -13,7 +13,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -219,12 +219,24 @@ def forget() -> None:
     _BENCHES.clear()
 
 
-def perform(brief: Brief, job: Job, device: torch.device) -> Outcome:
-    """Compute a job; what goes wrong with it is its outcome, and only a full disk or Ctrl-C go further."""
+def perform(
+    brief: Brief,
+    job: Job,
+    device: torch.device,
+    keep: Callable[[torch.device], AbstractContextManager[None]] = pinned,
+) -> Outcome:
+    """Compute a job; what goes wrong with it is its outcome, and only a full disk or Ctrl-C go further.
+
+    Args:
+        brief: what it has in common with others.
+        job: the job.
+        device: where to compute.
+        keep: the context that puts back what belongs to the whole process.
+    """
     start = time.perf_counter()
     bare = job._replace(maps=None)
     try:
-        with pinned(device):
+        with keep(device):
             if brief.training:
                 taught = _taught(brief, brief.cells[job.cell], device)
                 return Outcome(bare, network=taught, seconds=time.perf_counter() - start)
