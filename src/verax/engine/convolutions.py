@@ -157,9 +157,11 @@ def quick(call: Convolution, cuda: bool) -> Transpose | None:
     channels, size = call.weight.shape[1], max(call.weight.shape[2:])
     if size <= min(call.stride) and channels <= _FEW:  # patches
         return at_once
-    if channels <= _FEW:
-        return by_windows if size <= _SMALL or not cuda else None
-    return by_phases if cuda and (channels >= _MANY or size == 1) else None
+    if not cuda:
+        return by_windows if channels <= _FEW else None
+    if channels >= _MANY and size > 1:
+        return by_phases
+    return by_windows if size <= _SMALL else None  # cuDNN's own: a Fourier transform, if there are many rows
 
 
 def transpose(call: Convolution, cuda: bool) -> Callable[[Tensor], Tensor]:
