@@ -91,6 +91,21 @@ def test_networks_for_pictures_get_pictures():
         verax.explain(model, xr.Dataset({"a": field(), "b": field()}), method="gradient")
 
 
+def test_a_network_of_another_size_is_said_in_one_sentence():
+    places = OCEAN.size
+    with pytest.raises(InvalidInput) as failed:
+        verax.explain(dense(places), field(), method="gradient")
+    words = str(failed.value)
+    assert words.startswith(
+        f"The network gets vectors of the {CELLS} cells that hold values (the other {places - CELLS} of {places} "
+    )
+    assert words.endswith(f"; if it takes all {places}, fill what is missing first.")
+    assert f"1x{CELLS} and {places}x" in words
+    with pytest.raises(InvalidInput, match="neither on vectors of .* nor on pictures of shape") as failed:
+        verax.explain(dense(places + 1), field(False), method="gradient")
+    assert str(failed.value).count("The network") == 1
+
+
 def test_parameters_over_the_same_places():
     data, model = field(), dense(CELLS)
     low = field(seed=5)[0].drop_vars(["time", "season"])
