@@ -174,9 +174,9 @@ def _taken(model: nn.Module, raster: Raster) -> Tensor:
         cells, places = vectors.shape[1], sum(mask.size for mask in raster.kept)
         if pictures is None and cells < places:
             raise InvalidInput(
-                f"The network gets vectors of the {cells} cells that hold values (the other {places - cells} of "
-                f"{places} are missing) and cannot run on them ({_reason(error)}); if it takes all {places}, "
-                "fill what is missing first."
+                f"The network gets vectors of the {cells} cells that hold values (the other {places - cells} "
+                f"of {places} are missing) and cannot run on them ({_reason(error)}); if it takes all "
+                f"{places}, fill what is missing first."
             ) from error
         if pictures is None:
             raise
