@@ -179,6 +179,49 @@ def test_gallery_picks_sorts_and_links(browser, report, tab):
     again.close()
 
 
+def test_a_long_gallery_shows_its_rest_when_asked(browser, tmp_path):
+    path = build(tmp_path / "run", Made(tasks={"mine": "own"}, groups=(1, 2, 3, 4, 5, 6))).report()
+    tab = Tab(browser, path)
+    scenes = tab.page.locator("#viewer .scene-block")
+    assert scenes.count() == 4
+    assert "4 of 6 buckets" in tab.page.locator("#viewer .rest").inner_text()
+    tab.page.get_by_role("button", name="Show all 6").click()
+    assert scenes.count() == 6
+    assert tab.page.locator("#viewer .rest").count() == 0
+    again = Tab(browser, path, anchor=tab.page.evaluate("location.hash"))
+    assert again.page.locator("#viewer .scene-block").count() == 6
+    for one in (tab, again):
+        assert one.faults == []
+        one.close()
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_legends_are_not_cut(browser, report, width):
+    tab = Tab(browser, report, width)
+    tab.draw_all()
+    cut = tab.page.evaluate(
+        """() => [...document.querySelectorAll("figure[data-chart] svg")].flatMap((svg) => {
+          const edge = svg.getBoundingClientRect().right + 1;
+          return [...svg.querySelectorAll(".role-legend-label text")]
+            .filter((text) => text.getBoundingClientRect().right > edge).map((text) => text.textContent);
+        })"""
+    )
+    assert cut == []
+    tab.close()
+
+
+def test_a_chart_of_a_single_family_is_drawn_once(browser, climate, report):
+    for path, times in ((climate, 1), (report, 2)):  # two families stand side by side
+        tab = Tab(browser, path)
+        first = tab.page.locator(".screen figure[data-chart]").first.get_attribute("data-chart")
+        assert tab.page.locator(f"figure[data-chart={first}]").count() == times
+        link = tab.page.locator("#leaderboard .note a")
+        assert link.count() == 2 - times
+        if link.count():
+            assert tab.page.locator(link.get_attribute("href")).is_visible()
+        tab.close()
+
+
 def test_a_map_opens_in_large_and_closes_by_keyboard(tab):
     tab.page.locator("#viewer button.map").first.focus()
     tab.page.keyboard.press("Enter")
@@ -699,9 +742,10 @@ def test_links_to_runs_are_escaped():
 # -- small and large screens, and paper --------------------------------------------------------------------
 
 
-def test_numbers_use_the_width_of_a_large_screen(browser, climate):
-    tab = Tab(browser, climate, width=1600)
-    beside = tab.page.locator("#leaderboard figure[data-chart], .beside figure[data-chart]").first
+def test_numbers_use_the_width_of_a_large_screen(browser, tmp_path):
+    made = Made(tasks={"world/easy": "simple"})  # one family has all the width
+    tab = Tab(browser, build(tmp_path / "run", made).report(), width=1600)
+    beside = tab.page.locator(".beside figure[data-chart]").first
     beside.locator("summary").click()
     beside.locator("table").wait_for()
     wide, room = beside.locator(".scroll").evaluate("e => [e.scrollWidth, e.clientWidth]")
