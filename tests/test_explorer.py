@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -12,12 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import made_up_runs
 import verax
 from made_up_reports import LATITUDES, LONGITUDES, Made, build, build_climate
 from verax.reports import claims, gallery, globes, pages, sheets
 from verax.reproductions import explorers
+from verax.reproductions import pages as reproductions
 from verax.reproductions.workers import Crew
 from verax.studies.standings import standings
 
@@ -737,6 +740,27 @@ def test_links_to_runs_are_escaped():
     assert 'href="runs/a%26b%20%3Ci%3E/report.html"' in text
     assert "a&amp;b &lt;i&gt;</a>" in text
     assert text.endswith("<nav>")
+
+
+@pytest.mark.parametrize(("scheme", "most"), [("light", 255), ("dark", 210)])
+def test_paper_of_reproductions_does_not_glare_in_the_dark(browser, tmp_path, scheme, most):
+    """White is softened, black stays black, and a colour keeps its hue."""
+    drawn = Image.new("RGB", (90, 30), "white")
+    drawn.paste((0, 0, 0), (30, 0, 60, 30))
+    drawn.paste((200, 40, 40), (60, 0, 90, 30))
+    drawn.save(tmp_path / "drawn.png")
+    made = reproductions.environment(tmp_path).get_template("shared/figures.html.j2").module
+    body = made.figure("one", "A figure", "drawn.png")
+    path = tmp_path / "page.html"
+    path.write_text(f"<!doctype html><style>{reproductions.css()}</style><body>{body}")
+    page = browser.new_page(color_scheme=scheme, viewport={"width": 1200, "height": 800})
+    page.goto(path.as_uri())
+    shot = Image.open(io.BytesIO(page.locator("figure img").screenshot())).convert("RGB")
+    white, black, red = (shot.getpixel((shot.width * n // 6, shot.height // 2)) for n in (1, 3, 5))
+    assert most - 25 <= min(white) <= max(white) <= most
+    assert max(black) <= 5
+    assert red[0] > 3 * max(red[1:])
+    page.close()
 
 
 # -- small and large screens, and paper --------------------------------------------------------------------
