@@ -825,10 +825,30 @@ def test_coasts_can_be_seen_on_dark_land(browser, climate):
     tab.close()
 
 
-def test_paper_shows_all_columns(browser, climate):
-    tab = Tab(browser, climate, width=720)
+@pytest.mark.parametrize("methods", [2, 30])
+def test_paper_shows_all_columns(browser, tmp_path, methods):
+    path = build_climate(tmp_path / "run", tuple(f"method-{n}, steps={n}" for n in range(methods))).report()
+    tab = Tab(browser, path, width=720)
     tab.page.emulate_media(media="print")
+    assert tab.page.evaluate("document.documentElement.scrollWidth") <= 720
     for box in tab.page.locator(".scroll:visible").all():
         wide, room = box.evaluate("e => [e.scrollWidth, e.clientWidth]")
         assert wide <= room + 1
+    tab.close()
+
+
+def test_charts_keep_their_shape_on_paper(browser, report):
+    """They are drawn for the screen, and smaller on paper: nothing is left blank above and below."""
+    tab = Tab(browser, report, width=1600)
+    tab.draw_all()
+    tab.page.emulate_media(media="print")
+    tab.page.evaluate("document.body.style.width = '500px'")  # paper does not say that it is another window
+    boxes = tab.page.locator("figure[data-chart] .canvas svg").evaluate_all(
+        """all => all.map((e) => {
+          const { width, height } = e.getBoundingClientRect(), view = e.viewBox.baseVal;
+          return [width / height, view.width / view.height];
+        })"""
+    )
+    assert len(boxes) >= 12
+    assert all(shown == pytest.approx(drawn, rel=0.02) for shown, drawn in boxes)
     tab.close()
