@@ -842,12 +842,14 @@ def test_charts_keep_their_shape_on_paper(browser, report):
     tab = Tab(browser, report, width=1600)
     tab.draw_all()
     tab.page.emulate_media(media="print")
-    tab.page.evaluate("document.body.style.width = '500px'")  # paper does not say that it is another window
-    boxes = tab.page.locator("figure[data-chart] .canvas svg").evaluate_all(
-        """all => all.map((e) => {
-          const { width, height } = e.getBoundingClientRect(), view = e.viewBox.baseVal;
-          return [width / height, view.width / view.height];
-        })"""
+    boxes = tab.page.evaluate(
+        """() => {
+          document.body.style.width = "500px"; // measured at once, since paper does not wait for drawing again
+          return [...document.querySelectorAll("figure[data-chart] .canvas svg")].map((e) => {
+            const { width, height } = e.getBoundingClientRect(), view = e.viewBox.baseVal;
+            return [width / height, view.width / view.height];
+          });
+        }"""
     )
     assert len(boxes) >= 12
     assert all(shown == pytest.approx(drawn, rel=0.02) for shown, drawn in boxes)
