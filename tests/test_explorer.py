@@ -844,7 +844,7 @@ def test_charts_keep_their_shape_on_paper(browser, report):
     tab.page.emulate_media(media="print")
     boxes = tab.page.evaluate(
         """() => {
-          document.body.style.width = "500px"; // measured at once, since paper does not wait for drawing again
+          document.body.style.width = "500px"; // at once: paper does not wait for drawing again
           return [...document.querySelectorAll("figure[data-chart] .canvas svg")].map((e) => {
             const { width, height } = e.getBoundingClientRect(), view = e.viewBox.baseVal;
             return [width / height, view.width / view.height];
