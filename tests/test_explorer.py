@@ -445,6 +445,8 @@ def test_all_columns_of_an_alignment_can_be_reached(browser, tmp_path, width):
     assert page.evaluate(
         "(() => { const e = document.getElementById('large'); return e.scrollWidth <= e.clientWidth; })()"
     )
+    wide = page.locator("#large dd").evaluate_all("all => all.map((e) => e.getBoundingClientRect().width)")
+    assert min(wide) > 120  # words beside the picture are no columns of letters
     tab.close()
 
 
