@@ -1002,6 +1002,17 @@ def test_maps_with_an_empty_region_are_counted():
     assert str(escape(sentence)) in page.page(done)
 
 
+def test_the_page_of_an_alignment_is_written_again(tmp_path):
+    verax.align(Halves(), Squares(5), "input", out=tmp_path, pictures=2)
+    (tmp_path / "report.html").unlink(missing_ok=True)
+    done = CliRunner().invoke(app, ["report", str(tmp_path), "-q"])
+    assert done.exit_code == 0, done.output
+    assert "squares" in (tmp_path / "report.html").read_text()
+    refused = CliRunner().invoke(app, ["compare", str(tmp_path), str(tmp_path)])
+    assert refused.exit_code != 0
+    assert "is an alignment" in str(refused.exception)
+
+
 @pytest.fixture
 def silence(monkeypatch, tmp_path):
     """Hosts of weights that never answer, as behind a wall, and a cache that is empty."""
