@@ -806,6 +806,19 @@ def test_labels_of_axes_stand_apart_on_a_phone(browser, climate):
     tab.close()
 
 
+def test_seven_columns_have_their_numbers_on_a_phone(browser, tmp_path):
+    tasks = {f"world/task-{n}": "simple" for n in range(7)}
+    made = Made(methods={"deeplift-reveal-cancel": 0.8, "bad": 0.2}, tasks=tasks, protocols=("sound",))
+    tab = Tab(browser, build(tmp_path / "run", made).report(), width=400)
+    tab.draw_all()
+    numbers = tab.page.locator("figure[data-chart^=success] .mark-text").first.locator("text")
+    boxes = [one.bounding_box() for one in numbers.all()[:7]]
+    assert numbers.first.evaluate("e => e.getAttribute('opacity')") in (None, "1")
+    line = sorted((box for box in boxes if box["y"] == boxes[0]["y"]), key=lambda box: box["x"])
+    assert all(left["x"] + left["width"] < right["x"] for left, right in pairwise(line))
+    tab.close()
+
+
 def test_coasts_can_be_seen_on_dark_land(browser, climate):
     """The outer rim of the coast, beside blank land, is light; its core, beside light cells, is dark."""
     tab = Tab(browser, climate, scheme="dark")
