@@ -198,15 +198,17 @@ def test_a_long_gallery_shows_its_rest_when_asked(browser, tmp_path):
         one.close()
 
 
-@pytest.mark.parametrize("width", [400, 1400])
-def test_legends_are_not_cut(browser, report, width):
-    tab = Tab(browser, report, width)
+@pytest.mark.parametrize("width", [360, 400, 1400])
+def test_legends_are_not_cut(browser, tmp_path, width):
+    made = Made(methods={"deeplift-reveal-cancel": 0.8, "bad": 0.2})  # a long name leaves little room
+    tab = Tab(browser, build(tmp_path / "run", made).report(), width)
     tab.draw_all()
     cut = tab.page.evaluate(
         """() => [...document.querySelectorAll("figure[data-chart] svg")].flatMap((svg) => {
-          const edge = svg.getBoundingClientRect().right + 1;
+          const outer = svg.getBoundingClientRect();
+          const out = (box) => box.right > outer.right + 1 || box.left < outer.left - 1;
           return [...svg.querySelectorAll(".role-legend-label text")]
-            .filter((text) => text.getBoundingClientRect().right > edge).map((text) => text.textContent);
+            .filter((text) => out(text.getBoundingClientRect())).map((text) => text.textContent);
         })"""
     )
     assert cut == []
