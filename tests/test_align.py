@@ -6,9 +6,14 @@ import os
 import re
 import shlex
 import signal
+import ssl
 import subprocess
 import sys
+import threading
 import time
+import urllib.error
+import urllib.request
+from email.message import Message
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -35,7 +40,7 @@ from verax.errors import (
     WeightsError,
 )
 from verax.metrics.alignment import SCORES
-from verax.networks import zoo
+from verax.networks import fetching, zoo
 from verax.networks.library import weights_hash
 from verax.reports import alignment as page
 from verax.studies import thumbnails
@@ -797,6 +802,7 @@ def test_random_weights_are_said_and_kept_with_the_command(folders, monkeypatch)
 
     make = timm.create_model
     monkeypatch.setattr(timm, "create_model", lambda name, pretrained, **size: make(name, **size))
+    monkeypatch.setattr(fetching, "unreachable", lambda url: "")
     assert zoo.subject("timm:resnet10t").random == ""
     assert zoo.subject("timm:resnet10t").weights.startswith("pretrained ")
     assert "last layer" in zoo.subject("timm:resnet10t", outputs=2).random
@@ -996,6 +1002,34 @@ def test_maps_with_an_empty_region_are_counted():
     assert str(escape(sentence)) in page.page(done)
 
 
+def test_the_page_of_an_alignment_is_written_again(tmp_path):
+    verax.align(Halves(), Squares(5), "input", out=tmp_path, pictures=2)
+    (tmp_path / "report.html").unlink(missing_ok=True)
+    done = CliRunner().invoke(app, ["report", str(tmp_path), "-q"])
+    assert done.exit_code == 0, done.output
+    assert "squares" in (tmp_path / "report.html").read_text()
+    refused = CliRunner().invoke(app, ["compare", str(tmp_path), str(tmp_path)])
+    assert refused.exit_code != 0
+    assert "is an alignment" in str(refused.exception)
+
+
+@pytest.fixture
+def silence(monkeypatch, tmp_path):
+    """Hosts of weights that never answer, as behind a wall, and a cache that is empty."""
+    monkeypatch.setattr(fetching, "_PATIENCE", 0.2)
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+    monkeypatch.setattr(urllib.request, "getproxies", dict)
+    done = threading.Event()
+
+    def wait(*words, **more):
+        done.wait(60)
+        raise TimeoutError
+
+    monkeypatch.setattr(urllib.request, "urlopen", wait)
+    yield tmp_path
+    done.set()
+
+
 def test_fetching_weights_is_announced_at_once(monkeypatch, capsys):
     zoo.let_torchvision_import()
     import timm
@@ -1004,9 +1038,56 @@ def test_fetching_weights_is_announced_at_once(monkeypatch, capsys):
         assert "Fetching the pretrained weights of timm:resnet18" in capsys.readouterr().err
         raise OSError("no connection")
 
+    monkeypatch.setattr(fetching, "unreachable", lambda url: "")
     monkeypatch.setattr(timm, "create_model", create)
     with pytest.raises(WeightsError, match="no connection"):
         zoo.subject("timm:resnet18")
+
+
+def test_weights_that_cannot_be_fetched_are_said_within_seconds(silence):
+    begin = time.perf_counter()
+    with pytest.raises(WeightsError, match="does not answer") as failed:
+        zoo.subject("torchvision:resnet18")
+    assert "https://download.pytorch.org/models/resnet18-f37072fd.pth" in str(failed.value)
+    assert str(silence / "hub" / "checkpoints" / "resnet18-f37072fd.pth") in str(failed.value)
+    with pytest.raises(WeightsError, match="does not answer") as failed:
+        zoo.subject("timm:resnet18")
+    assert "/timm/resnet18.a1_in1k/resolve/main/model.safetensors" in str(failed.value)
+    assert "--weights FILE" in str(failed.value)
+    assert time.perf_counter() - begin < 10  # timm alone tries for 48
+
+
+def test_weights_that_are_here_need_no_connection(silence):
+    zoo.let_torchvision_import()
+    from torchvision.models import resnet18
+
+    place = silence / "hub" / "checkpoints"
+    place.mkdir(parents=True)
+    model = resnet18(num_classes=1000)
+    path = place / "resnet18-f37072fd.pth"
+    torch.save(model.state_dict(), path)
+    found = zoo.subject("torchvision:resnet18").model
+    assert torch.equal(found.fc.weight, model.fc.weight)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (urllib.error.HTTPError("https://a", 404, "Not Found", Message(), None), ""),
+        (urllib.error.URLError(ssl.SSLCertVerificationError("no certificates")), ""),
+        (urllib.error.URLError(OSError(101, "Network is unreachable")), "a.org: Network is unreachable"),
+        (TimeoutError("timed out"), "a.org: timed out"),
+    ],
+)
+def test_who_answers_with_an_error_can_be_reached(monkeypatch, error, words):
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.setattr(urllib.request, "getproxies", dict)
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
+    assert fetching.unreachable("https://a.org/b.pth") == words
+    monkeypatch.setattr(urllib.request, "getproxies", lambda: {"all": "socks5://here"})
+    assert fetching.unreachable("https://a.org/b.pth") == ""
 
 
 @pytest.mark.parametrize(

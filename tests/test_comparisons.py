@@ -1,5 +1,7 @@
 """Tests between methods, ranks with the critical difference, and studies whose networks are not all there."""
 
+from itertools import combinations
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +9,7 @@ from scipy import stats
 
 import verax
 from verax.errors import InvalidInput, MissingFile
-from verax.reports import png, ranks
+from verax.reports import charts, png, ranks
 from verax.studies import comparisons, plan, spec
 from verax.studies.comparisons import Ranking
 
@@ -79,6 +81,18 @@ def test_the_rank_plot_names_every_method(scores):
     assert all(name in words for name in METHODS)
     assert "critical difference" in words
     assert png(drawn)[:4] == b"\x89PNG"
+
+
+def test_the_axis_of_ranks_ends_at_the_last_rank():
+    found = Ranking({"a": 1.0, "b": 1.5, "c": 2.2, "d": 4.0, "e": 4.1, "f": 5.9}, 9.0, 0.01, 1.0, 10)
+    made = charts.ranks("ranks", "Ranks", found)
+    bars = {row["method"]: (row["low"], row["high"]) for row in made.rows}
+    assert min(low for low, _ in bars.values()) == 1
+    assert max(high for _, high in bars.values()) == 6
+    assert {layer["encoding"]["x"]["scale"]["domain"][1] for layer in made.spec["layer"]} == {6}
+    for one, other in combinations(found.ranks, 2):  # what is tied still overlaps, and nothing else does
+        overlap = max(bars[one][0], bars[other][0]) <= min(bars[one][1], bars[other][1])
+        assert overlap == (abs(found.ranks[one] - found.ranks[other]) <= 1.0)
 
 
 def test_the_corrected_study_is_what_it_says():

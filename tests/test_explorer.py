@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -12,12 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import made_up_runs
 import verax
 from made_up_reports import LATITUDES, LONGITUDES, Made, build, build_climate
 from verax.reports import claims, gallery, globes, pages, sheets
 from verax.reproductions import explorers
+from verax.reproductions import pages as reproductions
 from verax.reproductions.workers import Crew
 from verax.studies.standings import standings
 
@@ -177,6 +180,51 @@ def test_gallery_picks_sorts_and_links(browser, report, tab):
         assert ours == theirs
     assert again.page.locator("#viewer .scene").first.locator("button.map").count() == 1
     again.close()
+
+
+def test_a_long_gallery_shows_its_rest_when_asked(browser, tmp_path):
+    path = build(tmp_path / "run", Made(tasks={"mine": "own"}, groups=(1, 2, 3, 4, 5, 6))).report()
+    tab = Tab(browser, path)
+    scenes = tab.page.locator("#viewer .scene-block")
+    assert scenes.count() == 4
+    assert "4 of 6 buckets" in tab.page.locator("#viewer .rest").inner_text()
+    tab.page.get_by_role("button", name="Show all 6").click()
+    assert scenes.count() == 6
+    assert tab.page.locator("#viewer .rest").count() == 0
+    again = Tab(browser, path, anchor=tab.page.evaluate("location.hash"))
+    assert again.page.locator("#viewer .scene-block").count() == 6
+    for one in (tab, again):
+        assert one.faults == []
+        one.close()
+
+
+@pytest.mark.parametrize("width", [360, 400, 1400])
+def test_legends_are_not_cut(browser, tmp_path, width):
+    made = Made(methods={"deeplift-reveal-cancel": 0.8, "bad": 0.2})  # a long name leaves little room
+    tab = Tab(browser, build(tmp_path / "run", made).report(), width)
+    tab.draw_all()
+    cut = tab.page.evaluate(
+        """() => [...document.querySelectorAll("figure[data-chart] svg")].flatMap((svg) => {
+          const outer = svg.getBoundingClientRect();
+          const out = (box) => box.right > outer.right + 1 || box.left < outer.left - 1;
+          return [...svg.querySelectorAll(".role-legend-label text")]
+            .filter((text) => out(text.getBoundingClientRect())).map((text) => text.textContent);
+        })"""
+    )
+    assert cut == []
+    tab.close()
+
+
+def test_a_chart_of_a_single_family_is_drawn_once(browser, climate, report):
+    for path, times in ((climate, 1), (report, 2)):  # two families stand side by side
+        tab = Tab(browser, path)
+        first = tab.page.locator(".screen figure[data-chart]").first.get_attribute("data-chart")
+        assert tab.page.locator(f"figure[data-chart={first}]").count() == times
+        link = tab.page.locator("#leaderboard .note a")
+        assert link.count() == 2 - times
+        if link.count():
+            assert tab.page.locator(link.get_attribute("href")).is_visible()
+        tab.close()
 
 
 def test_a_map_opens_in_large_and_closes_by_keyboard(tab):
@@ -399,6 +447,8 @@ def test_all_columns_of_an_alignment_can_be_reached(browser, tmp_path, width):
     assert page.evaluate(
         "(() => { const e = document.getElementById('large'); return e.scrollWidth <= e.clientWidth; })()"
     )
+    wide = page.locator("#large dd").evaluate_all("all => all.map((e) => e.getBoundingClientRect().width)")
+    assert min(wide) > 120  # words beside the picture are no columns of letters
     tab.close()
 
 
@@ -696,12 +746,34 @@ def test_links_to_runs_are_escaped():
     assert text.endswith("<nav>")
 
 
+@pytest.mark.parametrize(("scheme", "most"), [("light", 255), ("dark", 210)])
+def test_paper_of_reproductions_does_not_glare_in_the_dark(browser, tmp_path, scheme, most):
+    """White is softened, black stays black, and a colour keeps its hue."""
+    drawn = Image.new("RGB", (90, 30), "white")
+    drawn.paste((0, 0, 0), (30, 0, 60, 30))
+    drawn.paste((200, 40, 40), (60, 0, 90, 30))
+    drawn.save(tmp_path / "drawn.png")
+    made = reproductions.environment(tmp_path).get_template("shared/figures.html.j2").module
+    body = made.figure("one", "A figure", "drawn.png")
+    path = tmp_path / "page.html"
+    path.write_text(f"<!doctype html><style>{reproductions.css()}</style><body>{body}")
+    page = browser.new_page(color_scheme=scheme, viewport={"width": 1200, "height": 800})
+    page.goto(path.as_uri())
+    shot = Image.open(io.BytesIO(page.locator("figure img").screenshot())).convert("RGB")
+    white, black, red = (shot.getpixel((shot.width * n // 6, shot.height // 2)) for n in (1, 3, 5))
+    assert most - 25 <= min(white) <= max(white) <= most
+    assert max(black) <= 5
+    assert red[0] > 3 * max(red[1:])
+    page.close()
+
+
 # -- small and large screens, and paper --------------------------------------------------------------------
 
 
-def test_numbers_use_the_width_of_a_large_screen(browser, climate):
-    tab = Tab(browser, climate, width=1600)
-    beside = tab.page.locator("#leaderboard figure[data-chart], .beside figure[data-chart]").first
+def test_numbers_use_the_width_of_a_large_screen(browser, tmp_path):
+    made = Made(tasks={"world/easy": "simple"})  # one family has all the width
+    tab = Tab(browser, build(tmp_path / "run", made).report(), width=1600)
+    beside = tab.page.locator(".beside figure[data-chart]").first
     beside.locator("summary").click()
     beside.locator("table").wait_for()
     wide, room = beside.locator(".scroll").evaluate("e => [e.scrollWidth, e.clientWidth]")
@@ -736,6 +808,19 @@ def test_labels_of_axes_stand_apart_on_a_phone(browser, climate):
     tab.close()
 
 
+def test_seven_columns_have_their_numbers_on_a_phone(browser, tmp_path):
+    tasks = {f"world/task-{n}": "simple" for n in range(7)}
+    made = Made(methods={"deeplift-reveal-cancel": 0.8, "bad": 0.2}, tasks=tasks, protocols=("sound",))
+    tab = Tab(browser, build(tmp_path / "run", made).report(), width=400)
+    tab.draw_all()
+    numbers = tab.page.locator("figure[data-chart^=success] .mark-text").first.locator("text")
+    boxes = [one.bounding_box() for one in numbers.all()[:7]]
+    assert numbers.first.evaluate("e => e.getAttribute('opacity')") in (None, "1")
+    line = sorted((box for box in boxes if box["y"] == boxes[0]["y"]), key=lambda box: box["x"])
+    assert all(left["x"] + left["width"] < right["x"] for left, right in pairwise(line))
+    tab.close()
+
+
 def test_coasts_can_be_seen_on_dark_land(browser, climate):
     """The outer rim of the coast, beside blank land, is light; its core, beside light cells, is dark."""
     tab = Tab(browser, climate, scheme="dark")
@@ -757,10 +842,32 @@ def test_coasts_can_be_seen_on_dark_land(browser, climate):
     tab.close()
 
 
-def test_paper_shows_all_columns(browser, climate):
-    tab = Tab(browser, climate, width=720)
+@pytest.mark.parametrize("methods", [2, 30])
+def test_paper_shows_all_columns(browser, tmp_path, methods):
+    path = build_climate(tmp_path / "run", tuple(f"method-{n}, steps={n}" for n in range(methods))).report()
+    tab = Tab(browser, path, width=720)
     tab.page.emulate_media(media="print")
+    assert tab.page.evaluate("document.documentElement.scrollWidth") <= 720
     for box in tab.page.locator(".scroll:visible").all():
         wide, room = box.evaluate("e => [e.scrollWidth, e.clientWidth]")
         assert wide <= room + 1
+    tab.close()
+
+
+def test_charts_keep_their_shape_on_paper(browser, report):
+    """They are drawn for the screen, and smaller on paper: nothing is left blank above and below."""
+    tab = Tab(browser, report, width=1600)
+    tab.draw_all()
+    tab.page.emulate_media(media="print")
+    boxes = tab.page.evaluate(
+        """() => {
+          document.body.style.width = "500px"; // at once: paper does not wait for drawing again
+          return [...document.querySelectorAll("figure[data-chart] .canvas svg")].map((e) => {
+            const { width, height } = e.getBoundingClientRect(), view = e.viewBox.baseVal;
+            return [width / height, view.width / view.height];
+          });
+        }"""
+    )
+    assert len(boxes) >= 12
+    assert all(shown == pytest.approx(drawn, rel=0.02) for shown, drawn in boxes)
     tab.close()

@@ -91,6 +91,20 @@ def test_networks_for_pictures_get_pictures():
         verax.explain(model, xr.Dataset({"a": field(), "b": field()}), method="gradient")
 
 
+def test_a_network_of_another_size_is_said_in_one_sentence():
+    places = OCEAN.size
+    with pytest.raises(InvalidInput) as failed:
+        verax.explain(dense(places), field(), method="gradient")
+    words = str(failed.value)
+    assert words.startswith(f"The network gets vectors of the {CELLS} cells that hold values")
+    assert f"(the other {places - CELLS} of {places} are missing)" in words
+    assert words.endswith(f"; if it takes all {places}, fill what is missing first.")
+    assert f"1x{CELLS} and {places}x" in words
+    with pytest.raises(InvalidInput, match=r"neither on vectors of .* nor on pictures of shape") as failed:
+        verax.explain(dense(places + 1), field(False), method="gradient")
+    assert str(failed.value).count("The network") == 1
+
+
 def test_parameters_over_the_same_places():
     data, model = field(), dense(CELLS)
     low = field(seed=5)[0].drop_vars(["time", "season"])
@@ -137,7 +151,7 @@ def _holed():
         (lambda: field().transpose("lon", "lat", "time"), "counts samples, and here it is 'lon'"),
         (lambda: xr.Dataset({"a": field(), "b": field().transpose("lat", "time", "lon")}), "first dimension"),
         (lambda: field() / 0, r"NaN or infinite values\.$"),
-        (lambda: field()[:, :2], "cannot run on inputs"),
+        (lambda: field()[:, :2], "cannot run on them"),
     ],
 )
 def test_bad_data_is_refused_in_one_sentence(data, words):

@@ -528,6 +528,10 @@ def test_hero(plain, tmp_path):
 def test_labels_fit_and_unknown_letters_do_not_warn(tmp_path):
     assert len(reports.short("x" * 99)) <= 30
     assert reports.short("two\nlines\x00") == "two lines"
+    assert reports.folded("deeplift-reveal-cancel", 17) == "deeplift-reveal-\ncancel"
+    assert reports.folded("lrp-z", 17) == "lrp-z"
+    assert reports.folded("x" * 40, 17) == reports.short("x" * 40, 17)
+    assert all(len(line) <= 17 for line in reports.folded("a-" + "x" * 99, 17).split("\n"))
     assert reports.short("method steps=1" + "0" * 30) != reports.short("method steps=2" + "0" * 29 + "1")
     assert reports.task_labels(["w/a", "w/b"]) == ["a", "b"]
     assert reports.task_labels(["w/a", "v/a"]) == ["w/a", "v/a"]

@@ -23,23 +23,33 @@ _DAMAGED = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="Folder of a run.", autocompletion=completion.runs)],
+    run: Annotated[
+        Path, typer.Argument(help="Folder of a run or alignment.", autocompletion=completion.runs)
+    ],
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Write the report of a finished run again."""
-    from verax.studies.runs import Run
-
-    found = Run(run)
+    """Write the report of a finished run or alignment again."""
     try:
         with progress.status("Writing the report", hidden=quiet):
-            path = found.report()
+            path = _written(run)
     except _DAMAGED as error:
         raise MissingFile(f"The run {str(run)!r} is damaged or was made by another version.") from error
     if json:
-        print_json({"run": found.folder, "report": path})
+        print_json({"run": run, "report": path})
     else:
         say(f"Report: {path}")
+
+
+def _written(folder: Path) -> Path:
+    """The page of a run, or of an alignment, whose manifest names a model and no study."""
+    from verax.studies.alignments import Alignment
+    from verax.studies.runs import Run
+
+    known = manifest(folder)
+    if "model" in known and "study" not in known:
+        return Alignment.load(folder).report(folder / "report.html")
+    return Run(folder).report()
 
 
 def manifest(folder: Path) -> dict[str, Any]:

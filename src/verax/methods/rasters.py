@@ -171,16 +171,30 @@ def _taken(model: nn.Module, raster: Raster) -> Tensor:
     try:
         prepared(model, vectors[:1], None)
     except InvalidInput as error:
-        if pictures is None:
+        cells, places = vectors.shape[1], sum(mask.size for mask in raster.kept)
+        if pictures is None and cells < places:
             raise InvalidInput(
-                f"{str(error).removesuffix('.')}; if it takes whole pictures, fill what is missing first."
+                f"The network gets vectors of the {cells} cells that hold values (the other {places - cells} "
+                f"of {places} are missing) and cannot run on them ({_reason(error)}); if it takes all "
+                f"{places}, fill what is missing first."
             ) from error
+        if pictures is None:
+            raise
         try:
             prepared(model, pictures[:1], None)
-        except VeraxError:
-            raise error from None
+        except VeraxError as other:
+            raise InvalidInput(
+                f"The network runs neither on vectors of {cells} cells ({_reason(error)}) nor on pictures of "
+                f"shape {tuple(pictures.shape[1:])} ({_reason(other)})."
+            ) from error
         return pictures
     return vectors
+
+
+def _reason(error: VeraxError) -> str:
+    """What the network itself said, without the sentence around it."""
+    words = str(error).removesuffix(".")
+    return words.partition(": ")[2] or words
 
 
 def explain_raster(

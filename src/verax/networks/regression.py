@@ -180,8 +180,8 @@ def train(
         row = bar.add_task(f"{task.name} {name}", total=None)
 
         def shown(state: Progress) -> None:
-            text = f"{task.name} {name} epoch {state.epoch}/{state.epochs} loss {state.loss:.4f}"
-            bar.update(row, total=state.steps, completed=state.step, description=text)
+            text = f"epoch {state.epoch}/{state.epochs}, loss {state.loss:.4f}"
+            bar.update(row, total=state.steps, completed=state.step, doing=text)
 
         if name.architecture in SOLVED:
             linear.fit(name.architecture, model, samples, where)

@@ -170,9 +170,8 @@ def train(
 
         def shown(state: Progress) -> None:
             worst = "-" if state.worst is None else f"{state.worst:.3f}"
-            text = f"{task.name} {name} epoch {state.epoch}/{state.epochs}"
-            text += f" loss {state.loss:.4f} worst bucket {worst}"
-            bar.update(row, total=state.steps, completed=state.step, description=text)
+            text = f"epoch {state.epoch}/{state.epochs}, loss {state.loss:.4f}, worst bucket {worst}"
+            bar.update(row, total=state.steps, completed=state.step, doing=text)
 
         return job.run(shown)
 

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import logging
 import math
 import re
-import urllib.error
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -22,8 +19,9 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from verax import progress, registry
+from verax import registry
 from verax.errors import InvalidInput, InvalidParameter, MissingExtra, UnknownName, WeightsError, suggestion
+from verax.networks import fetching
 from verax.tasks.alignment.geometry import FILTERS, Geometry
 
 SOURCES = ("timm", "torchvision")
@@ -168,49 +166,14 @@ def _package(name: str) -> Any:
         raise MissingExtra(f"{name!r} is not installed; install it with: pip install {name}") from error
 
 
-@contextmanager
-def _without_chatter(name: str) -> Iterator[None]:
-    """Errors of a library are raised, and what it says of its attempts is not asked for."""
-    logger = logging.getLogger(name)
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-
-
-def _say_fetching(name: str) -> None:
-    """Without a connection the hub tries again for most of a minute: nobody should wait unawares."""
-    progress.errors.print(
-        f"Fetching the pretrained weights of {name}, unless they are here already; without a connection this "
-        "fails after up to a minute (--weights FILE needs none).",
-        style="dim",
-        markup=False,
-        soft_wrap=True,
-    )
-
-
-def _failed(name: str, error: Exception) -> WeightsError:
-    reason = str(error).partition("\n")[0].partition(". ")[0][:120]
-    return WeightsError(
-        f"The pretrained weights of {name!r} could not be loaded ({reason or type(error).__name__}); "
-        "give a file with --weights, or 'none'."
-    )
-
-
 def _timm(name: str, pretrained: bool, outputs: int | None) -> Subject:
     timm = _package("timm")
     if not timm.is_model(name):
         raise UnknownName(f"timm has no network {name!r}{suggestion(name, timm.list_models())}")
     size = {} if outputs is None else {"num_classes": outputs}
-    if pretrained:
-        _say_fetching(f"timm:{name}")
-    try:
-        with _without_chatter("huggingface_hub"):
-            model = timm.create_model(name, pretrained=pretrained, **size)
-    except (OSError, RuntimeError, ValueError, urllib.error.URLError) as error:
-        raise _failed(f"timm:{name}", error) from error
+    remote = fetching.of_timm(timm.models.get_pretrained_cfg(name)) if pretrained else None
+    with fetching.watched(f"timm:{name}", remote):
+        model = timm.create_model(name, pretrained=pretrained, **size)
     names = None
     if outputs is None and getattr(model, "num_classes", 0) == 1000:
         info = timm.data.ImageNetInfo()
@@ -254,10 +217,9 @@ def _torchvision(name: str, pretrained: bool, outputs: int | None) -> Subject:
         raise UnknownName(f"{name!r} has no weights {version!r}{suggestion(version, kinds.__members__)}")
     weights = kinds[version] if version else kinds.DEFAULT
     size = {} if outputs is None else {"num_classes": outputs}
-    try:
+    remote = fetching.of_url(weights.url) if pretrained else None
+    with fetching.watched(f"torchvision:{name}", remote):
         model = models.get_model(name, weights=weights if pretrained else None, **size)
-    except (OSError, RuntimeError, ValueError, urllib.error.URLError) as error:
-        raise _failed(f"torchvision:{name}", error) from error
     own = weights.transforms()
     filter_ = getattr(own.interpolation, "value", "bilinear")
     geometry = Geometry.crop(

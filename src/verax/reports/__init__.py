@@ -148,6 +148,15 @@ def short(label: str, width: int = 30) -> str:
     return plain if len(plain) <= width else f"{plain[: width - end - 1]}…{plain[-end:]}"
 
 
+def folded(label: str, width: int) -> str:
+    """A label in one line or two, parted where it has a hyphen or a space; only what is longer is cut."""
+    plain = short(label, 10 * width)
+    places = [i + 1 for i, c in enumerate(plain[:width]) if c in " -/_,"]
+    if len(plain) <= width or not places:
+        return short(plain, width)
+    return f"{plain[: places[-1]].rstrip()}\n{short(plain[places[-1] :], width)}"
+
+
 def task_labels(tasks: Sequence[str]) -> list[str]:
     """Task names without their common folder."""
     folders = {name.partition("/")[0] for name in tasks if "/" in name}

@@ -58,6 +58,7 @@ def parts(digest: Digest, protocol: str, album: figures.Album, shelf: charts.She
             "rows": rows(board, labels),
             "note": "",
             "chart": None,
+            "above": "",
             "single": False,
         }
         if board is not None:
@@ -106,6 +107,17 @@ def hero(
             chart = charts.reordered(part["chart"], [str(name) for name in order]) if found else part["chart"]
             found.append(shelf.add(chart) if found else chart)
     return found
+
+
+def without(parts: Sequence[dict[str, Any]], shown: Sequence[charts.Chart]) -> list[dict[str, Any]]:
+    """The same leaderboards; the chart of a single one is not drawn again where the page has shown it.
+
+    Charts of several families stand side by side, which says more than each of them.
+    """
+    above = {chart.name for chart in shown}
+    if len(parts) != 1 or parts[0]["chart"] is None or parts[0]["chart"].name not in above:
+        return list(parts)
+    return [{**parts[0], "chart": None, "above": parts[0]["chart"].name}]
 
 
 def _level(board: pd.DataFrame, method: str) -> float | None:
@@ -160,7 +172,7 @@ def other_tiers(runs: Sequence[tuple[int, Run]], protocol: str) -> list[dict[str
                 continue  # every method failed somewhere in this family
             note = f"{', '.join(run.tiers)}; {tiers.words(tier)}"
             part = {"family": family, "rows": rows(board, []), "note": note}
-            found.append({**part, "chart": None, "single": False})
+            found.append({**part, "chart": None, "above": "", "single": False})
     return found
 
 
@@ -177,5 +189,5 @@ def own(run: Run, shelf: charts.Shelf) -> list[dict[str, Any]]:
         )
         note = f"{run.metrics[metric].description} ({protocol} protocol; {better} is better)"
         part = {"family": "all", "metric": metric, "rows": rows(board, []), "note": note}
-        found.append({**part, "chart": shelf.add(chart), "single": False})
+        found.append({**part, "chart": shelf.add(chart), "above": "", "single": False})
     return found

@@ -54,8 +54,8 @@ _BELOW: Spec = {
     "symbolLimit": 12,
     "labelLimit": 140,
 }
-_LINES: Spec = {**_BELOW, "symbolType": "stroke", "symbolSize": 500, "symbolStrokeWidth": 1.6}
-"""Lines are told apart by their dashes, of which a short sample shows nothing."""
+_LINES: Spec = {**_BELOW, "columns": 2, "symbolType": "stroke", "symbolSize": 500, "symbolStrokeWidth": 1.6}
+"""Lines are told apart by their dashes, of which a short sample shows nothing; three do not fit a phone."""
 
 
 @dataclass(frozen=True)
@@ -300,18 +300,22 @@ def shares(name: str, title: str, means: pd.DataFrame, methods: Sequence[str]) -
 
 
 def ranks(name: str, title: str, ranking: Ranking) -> Chart:
-    """Mean ranks with half the critical difference to each side: bars that overlap are tied."""
-    half = ranking.critical / 2
+    """Mean ranks with half the critical difference to each side: bars that overlap are tied.
+
+    Bars end at the first and the last rank, beyond which there is none. Two that overlap do so between their
+    dots, so that this parts none.
+    """
+    half, last = ranking.critical / 2, len(ranking.ranks)
     rows = listed(
         [
-            {"method": method, "rank": rank, "low": rank - half, "high": rank + half}
+            {"method": method, "rank": rank, "low": max(rank - half, 1), "high": min(rank + half, last)}
             for method, rank in ranking.ranks.items()
         ]
     )
     y = methods_axis(list(ranking.ranks))
     x: Spec = {
         "type": "quantitative",
-        "scale": {"zero": False, "nice": False},
+        "scale": {"domain": [1, last], "nice": False},
         "title": "mean rank over buckets",
         "axis": {**_AXIS, "tickMinStep": 1, "format": "d"},
     }

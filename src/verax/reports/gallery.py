@@ -16,7 +16,7 @@ from scipy.ndimage import binary_dilation, binary_fill_holes
 from torch import Tensor
 
 from verax.errors import MissingFile, WeightsError
-from verax.reports import AVOID, FOCUS, short, style
+from verax.reports import AVOID, FOCUS, folded, short, style
 from verax.studies.leaderboards import HEADLINES
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def figure(panel: Panel) -> Figure:
     tiles = len(panel.rows[0].tiles)
     lines = math.ceil(tiles / _LINE)
     across = min(tiles, _LINE)
-    cell, gap, caption, title = 1.0, 0.12, 0.24, 0.2 if lines > 1 else 0.0
+    cell, gap, caption, title = 1.0, 0.12, 0.24, 0.3 if lines > 1 else 0.0
     step = cell + caption + gap + title
     width, height = (across + 1) * (cell + gap) + 1.6, len(panel.rows) * lines * step + 1.1
     with style():
@@ -217,9 +217,8 @@ def figure(panel: Panel) -> Figure:
                 axes.imshow(picture, extent=(left, left + cell, top + cell, top), interpolation="none")
             axes.text(left + cell / 2, top + cell + 0.12, score, ha="center", va="center", fontsize=8)
             if lines > 1:
-                axes.text(
-                    left + cell / 2, top - 0.09, short(name, 17), ha="center", va="center", fontsize=6.5
-                )
+                words = folded(name, 17)
+                axes.text(left + cell / 2, top - 0.04, words, ha="center", va="bottom", fontsize=6.5)
             elif line == 0:
                 axes.text(left + 0.1, top - 0.07, short(name, 24), rotation=30, fontsize=8, va="bottom")
 

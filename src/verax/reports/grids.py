@@ -55,7 +55,7 @@ def heat(
         tooltip=tip("method", across, value="value", low="from", high="to"),
     )
     strong = {"test": "datum.value > 0.55", "value": f"var(--on-{colour})"}
-    room = {"test": "width > 30 * domain('x').length", "value": 1}  # else numbers would run into another
+    room = {"test": "width > 25 * domain('x').length", "value": 1}  # else numbers would run into another
     numbers = layer(
         {"type": "text", "fontSize": 10, "aria": False},
         x=x,

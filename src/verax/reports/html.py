@@ -113,6 +113,7 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
     failed = [str(failure["method"]) for failure in run.failures if failure.get("method")]
     main = boards.parts(digest, digest.main, album, shelf)
     published = boards.parts(digest, "published", album, shelf) if both else []
+    hero = boards.hero(digest, main, published, shelf)
     _stills(digest, album)
     line, study_file = command(manifest["study"])
     bar = gallery.levels(np.linspace(-1, 1, 201)[None].repeat(8, 0))
@@ -134,8 +135,8 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
         "uncertified": agreement.uncertified(manifest),
         "data_notes": agreement.data_notes(manifest),
         "facts": provenance.facts(digest, everything),
-        "boards": main,
-        "hero": boards.hero(digest, main, published, shelf),
+        "boards": boards.without(main, hero),
+        "hero": hero,
         "slope": boards.slope(digest, shelf),
         "profile": boards.profile(digest, shelf),
         "tiers": boards.other_tiers(rest, digest.main),

@@ -248,12 +248,12 @@ def _run(
             EXECUTORS.get(executor)(where, options.workers, **options.more),
             where,
             options.overwrite,
-            lambda count, name: bar.update(row, advance=count, description=name),
+            lambda count, name: bar.update(row, advance=count, doing=name),
             reader.see,
         )
         with stores.kept.locked():
             gathered = _gathered(driver, target)
-            bar.update(row, description=plan.study.name)
+            bar.update(row, doing="")
             bar.stop()
             identified, unread = _identify(reader, stores.kept, quiet)
     tally = driver.tally
@@ -380,7 +380,7 @@ def _identify(
         row = bar.add_task("reading", total=len(reader.readings))
 
         def watch(name: str) -> None:
-            bar.update(row, description=name, advance=1)
+            bar.update(row, doing=name, advance=1)
 
         try:
             return readings.compute(reader, store, watch)

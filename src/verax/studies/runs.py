@@ -62,6 +62,10 @@ class Run:
             found = json.loads((self.folder / MANIFEST).read_text())
         except (OSError, ValueError) as error:
             raise MissingFile(f"The manifest of {str(self.folder)!r} cannot be read.") from error
+        if isinstance(found, dict) and "model" in found and "study" not in found:
+            raise MissingFile(
+                f"{str(self.folder)!r} is an alignment (verax align), not a run: verax open shows its page."
+            )
         if not isinstance(found, dict) or "study" not in found:
             raise MissingFile(f"The manifest of {str(self.folder)!r} is damaged.")
         if found.get(UNFINISHED):

@@ -172,7 +172,7 @@ def taught(plan: Plan, folder: Path, where: torch.device, options: Options, quie
             where,
             options.overwrite,
             options.time_limit,
-            lambda done, words: bar.update(row, advance=done, description=words),
+            lambda done, words: bar.update(row, advance=done, doing=words),
             beside,
         )
         try:

@@ -14,7 +14,7 @@ const charts = (() => {
     },
     // a label that is moved inwards at the end of the axis would run into its neighbour
     axisX: { labelColor: "var(--muted)", labelFlush: false, labelOverlap: "greedy", labelSeparation: 3 },
-    legend: { labelColor: "var(--ink)", labelFontSize: 12, symbolSize: 80, layout: { bottom: { direction: "vertical", anchor: "start", margin: 3 } } },
+    legend: { labelColor: "var(--ink)", labelFontSize: 12, symbolSize: 80, layout: { bottom: { direction: "vertical", anchor: "end", margin: 3 } } },
     style: { "guide-title": { fill: "var(--muted)" } },
   };
   const views = new Map();

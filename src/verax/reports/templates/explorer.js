@@ -10,7 +10,7 @@
   const tasks = [...new Set(sheets.map((sheet) => sheet.task))];
   const title = (sheet) => `${sheet.network}, seed ${sheet.seed}`;
   const of = (task) => sheets.filter((sheet) => sheet.task === task);
-  const blank = () => ({ task: tasks.includes(data.first) ? data.first : tasks[0], net: 0, beside: "", bucket: "", sort: "", methods: null });
+  const blank = () => ({ task: tasks.includes(data.first) ? data.first : tasks[0], net: 0, beside: "", bucket: "", sort: "", all: "", methods: null });
   let state = blank();
 
   // --- the view stands behind the # of the address, so that it can be sent to somebody ---
@@ -18,7 +18,7 @@
   const remember = () => {
     const words = new URLSearchParams({ task: state.task });
     if (opened) for (const [name, value] of Object.entries(opened.words())) words.set(name, value);
-    for (const key of ["net", "beside", "bucket", "sort"]) if (state[key] !== "" && state[key] !== 0) words.set(key, state[key]);
+    for (const key of ["net", "beside", "bucket", "sort", "all"]) if (state[key] !== "" && state[key] !== 0) words.set(key, state[key]);
     if (state.methods) for (const name of state.methods.size ? state.methods : [""]) words.append("method", name);
     try { history.replaceState(null, "", mark + words); } catch { /* a page without an address */ }
   };
@@ -32,6 +32,7 @@
     state.beside = /^\d+$/.test(beside) && Number(beside) < count ? beside : "";
     state.bucket = current().scenes.some((scene) => scene.key === words.get("bucket")) ? words.get("bucket") : "";
     state.sort = ["best", "worst", "disagreement"].includes(words.get("sort")) ? words.get("sort") : "";
+    state.all = words.get("all") === "1" ? "1" : "";
     const methods = words.getAll("method").filter((name) => current().methods.includes(name));
     state.methods = words.has("method") ? new Set(methods) : null;
     return words;
@@ -235,6 +236,16 @@
     return made;
   };
 
+  // --- a page with all of them is long: the rest is shown when somebody asks for it ---
+  const FIRST = 4;
+  const rest = (shown, count, noun) => {
+    const made = node("p", "rest", `${shown} of ${count} ${noun} are shown. `), button = node("button", "", `Show all ${count}`);
+    button.type = "button";
+    button.addEventListener("click", () => { state.all = "1"; update(); root.children[shown]?.querySelector("button")?.focus({ preventScroll: true }); });
+    made.append(button);
+    return made;
+  };
+
   // --- controls ---
   const options = (select, entries) => select.replaceChildren(...entries.map(([value, text]) => { const option = node("option", "", text); option.value = value; return option; }));
   const picker = () => {
@@ -275,7 +286,9 @@
     byId("g-absent").textContent = sheet.absent.length ? ` No maps, because they failed: ${sheet.absent.join(", ")}.` : "";
     root.classList.toggle("few", count <= 4);
     root.classList.toggle("charts", sheet.globe !== null);
-    root.replaceChildren(...(count ? order(sheet).map((row) => scene(sheet, row, other)) : [node("p", "", "Choose at least one method.")]));
+    const rows = order(sheet), shown = state.all ? rows : rows.slice(0, FIRST);
+    root.replaceChildren(...(count ? shown.map((row) => scene(sheet, row, other)) : [node("p", "", "Choose at least one method.")]));
+    if (count && shown.length < rows.length) root.append(rest(shown.length, rows.length, sheet.globe === null ? "buckets" : "samples"));
     if (kept) remember();
   };
   const change = (key, then = () => {}) => (event) => { state[key] = event.target.value; then(); update(); };

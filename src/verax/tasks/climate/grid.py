@@ -100,7 +100,10 @@ class Grid:
     def scatter(self, values: Tensor, land: float = math.nan) -> Tensor:
         """Maps ``(..., R, C)`` of vectors ``(..., D)``, with `land` where there is no ocean."""
         if values.shape[-1] != len(self):
-            raise InvalidInput(f"Vectors of {values.shape[-1]} values do not fit {len(self)} ocean cells.")
+            raise InvalidInput(
+                f"A vector holds one value for each of the {len(self)} ocean cells of this grid, "
+                f"and {values.shape[-1]} were given."
+            )
         row, column = self.cells.to(values.device).unbind(1)
         maps = values.new_full((*values.shape[:-1], *self.shape), land)
         maps[..., row, column] = values
