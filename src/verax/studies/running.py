@@ -33,7 +33,7 @@ from verax.studies.gathering import Gathered, gather
 from verax.studies.identification import TABLES, Identification
 from verax.studies.options import Options
 from verax.studies.plan import Plan
-from verax.studies.readings import Reader
+from verax.studies.readings import Reader, Terms
 from verax.studies.runs import CASES, CONSISTENCY, IDENTIFICATION, MANIFEST, MAPS, SCORES, UNFINISHED, Run
 from verax.studies.spec import MethodSpec, Study
 from verax.studies.store import Store
@@ -255,7 +255,12 @@ def _run(
             gathered = _gathered(driver, target)
             bar.update(row, description=plan.study.name)
             bar.stop()
-            identified, unread = _identify(reader, stores.kept, quiet)
+            identified, unread = _identify(
+                reader,
+                stores.kept,
+                quiet,
+                Terms(set(gathered.results), options.overwrite, options.time_limit),
+            )
     tally = driver.tally
     untrained = [
         {"unit": training.name, "method": "", "reason": failure.reason, "kind": failure.kind}
@@ -373,7 +378,7 @@ def _probe(plan: Plan, device: torch.device) -> None:
 
 
 def _identify(
-    reader: Reader, store: Store, quiet: bool
+    reader: Reader, store: Store, quiet: bool, terms: Terms
 ) -> tuple[Identification | None, list[dict[str, str]]]:
     """What can be read off the maps, where the study asks for it, and the failures."""
     with progress.bar(hidden=quiet or not reader.readings) as bar:
@@ -383,7 +388,7 @@ def _identify(
             bar.update(row, description=name, advance=1)
 
         try:
-            return readings.compute(reader, store, watch)
+            return readings.compute(reader, store, watch, terms)
         except KeyboardInterrupt as stop:
             message = "Interrupted: all units are finished and kept. Run the same command to go on."
             raise Interrupted(message) from stop
