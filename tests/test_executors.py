@@ -1,7 +1,9 @@
 """Executors: the same scores from everyone, and what happens to workers that die or hang."""
 
+import importlib
 import itertools
 import pickle
+import sys
 import time
 
 import pandas as pd
@@ -9,9 +11,9 @@ import pytest
 import torch
 
 import verax
-from verax.errors import InvalidParameter, UnknownName
+from verax.errors import ClusterError, InvalidParameter, UnknownName
 from verax.studies import plan as planning
-from verax.studies import running
+from verax.studies import running, stamps
 from verax.studies import spec as specs
 from verax.studies.executors import EXECUTORS
 from verax.studies.store import Store
@@ -44,6 +46,39 @@ def test_processes_give_the_same_scores_as_inline():
     assert several.manifest["executor"] == {"name": "processes", "workers": 2}
     tables = [(run.folder / "scores.parquet").read_bytes() for run in (inline, several)]
     assert tables[0] == tables[1]
+
+
+OWN = """
+import verax
+
+@verax.method("edited", version="1")
+def edited(model, inputs, targets):
+    return inputs
+"""
+
+
+def test_workers_that_read_other_code_are_refused(tmp_path, monkeypatch):
+    """A worker reads files anew: what was edited since must not be kept under the keys of what was not."""
+    file = tmp_path / "edited_while_running.py"
+    file.write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # which knows files by their seconds
+    module = importlib.import_module("edited_while_running")
+
+    def run(**changes):
+        study = {**SMALL, "methods": ["edited"], "certify": 0, "networks": ["wired"], "samples": 1}
+        how = {"executor": "processes", "workers": 1}
+        return verax.run(study, quiet=True, store="store", out="run", **how, **changes)
+
+    value = run().scores["value"]
+    file.write_text(OWN.replace("return inputs", "return inputs.flip(3)"))
+    with pytest.raises(ClusterError, match="has changed since it was read"):
+        run(overwrite="all")
+    importlib.reload(module)
+    assert not run(overwrite="all").scores["value"].equals(value)
+    monkeypatch.setattr(stamps, "code_digest", lambda: "as it was before an update of verax")
+    with pytest.raises(ClusterError, match="has changed since it was read"):
+        run(overwrite="all")
 
 
 def test_executors_have_names_and_options(own_store):

@@ -521,13 +521,13 @@ def test_the_time_limit_does_not_count_the_start_of_workers():
     process.start()
     since = time.monotonic() - 10
     worker = processes._Worker(process, ours, Job("key", 0, 0, 1), since)
-    assert list(processes._settled([worker], 5)) == []  # it is still importing torch
-    theirs.send(processes._READY)
-    assert list(processes._settled([worker], 5)) == []
+    assert list(processes._settled([worker], 5, "code")) == []  # it is still importing torch
+    theirs.send(processes._Ready("code"))
+    assert list(processes._settled([worker], 5, "code")) == []
     assert worker.ready
     assert worker.since > since + 5  # now the clock runs
     worker.since -= 10
-    (late,) = processes._settled([worker], 5)
+    (late,) = processes._settled([worker], 5, "code")
     assert late.outcome.failure.kind == "time"
     assert not process.is_alive()
 
