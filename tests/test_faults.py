@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import time
@@ -18,7 +19,7 @@ import verax
 from verax.errors import MethodFailed, MissingFile, OutputError, VeraxWarning, WeightsError
 from verax.methods import METHODS
 from verax.metrics import METRICS
-from verax.networks import teaching
+from verax.networks import library, teaching
 from verax.studies import plan as planning
 from verax.studies import spec as specs
 from verax.studies import upkeep, work
@@ -27,6 +28,7 @@ from verax.studies.execution import Bench
 from verax.studies.executors import processes
 from verax.studies.executors.processes import Processes
 from verax.studies.store import Store
+from verax.studies.units import Subject
 from verax.studies.work import Brief, Job
 
 SMALL = {
@@ -596,3 +598,24 @@ def test_a_method_that_changes_the_process_does_not_disturb_what_comes_after_it(
     assert len(tables[0])
     verax.explain(torch.nn.Linear(3, 2), torch.rand(2, 3), method=changes_everything)
     assert surroundings()[0] == torch.float32
+
+
+def test_weights_that_are_trained_anew_while_a_study_runs_are_not_taken_for_the_old_ones(tmp_path):
+    task = verax.task("textbox/simple-fr")
+    here = tmp_path / "network.safetensors"
+
+    def put(name):
+        found = library.SHIPPED / f"textbox-{name}_cnn3_seed0.safetensors"
+        for ending in (".safetensors", ".json"):
+            shutil.copy(found.with_suffix(ending), here.with_suffix(ending))
+        return library.record(here)["sha256"]
+
+    subject = Subject(task, "cnn3", 0, here, put("simple-fr"))
+    study = specs.study({**SMALL, "tasks": [task.name], "networks": ["cnn3"]})
+    Bench(subject, study, torch.device("cpu")).model()
+    assert put("simple-nr") != subject.sha256
+    with pytest.raises(WeightsError, match="was replaced"):
+        Bench(subject, study, torch.device("cpu")).model()
+    here.unlink()
+    with pytest.raises(MissingFile, match="cannot be read"):
+        Bench(subject, study, torch.device("cpu")).model()
