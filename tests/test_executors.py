@@ -12,6 +12,7 @@ import torch
 
 import verax
 from verax.errors import ClusterError, InvalidParameter, UnknownName
+from verax.methods import METHODS
 from verax.studies import plan as planning
 from verax.studies import running, stamps
 from verax.studies import spec as specs
@@ -57,13 +58,14 @@ def edited(model, inputs, targets):
 """
 
 
-def test_workers_that_read_other_code_are_refused(tmp_path, monkeypatch):
+def test_workers_that_read_other_code_are_refused(tmp_path, monkeypatch, request):
     """A worker reads files anew: what was edited since must not be kept under the keys of what was not."""
     file = tmp_path / "edited_while_running.py"
     file.write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # which knows files by their seconds
     module = importlib.import_module("edited_while_running")
+    request.addfinalizer(lambda: METHODS.unregister("edited"))
 
     def run(**changes):
         study = {**SMALL, "methods": ["edited"], "certify": 0, "networks": ["wired"], "samples": 1}
