@@ -21,8 +21,8 @@ from verax.methods import METHODS
 from verax.metrics import METRICS
 from verax.networks import library, teaching
 from verax.studies import plan as planning
+from verax.studies import running, upkeep, work
 from verax.studies import spec as specs
-from verax.studies import upkeep, work
 from verax.studies.entries import unpack
 from verax.studies.execution import Bench
 from verax.studies.executors import processes
@@ -619,3 +619,27 @@ def test_weights_that_are_trained_anew_while_a_study_runs_are_not_taken_for_the_
     here.unlink()
     with pytest.raises(MissingFile, match="cannot be read"):
         Bench(subject, study, torch.device("cpu")).model()
+
+
+@pytest.mark.parametrize("meanwhile", ["removed", "taken"])
+def test_a_folder_that_goes_or_is_taken_before_the_run_is_written(meanwhile, tmp_path, monkeypatch):
+    """Scores of one study must never stand beside the manifest of another."""
+    identify, asked = running._identify, []
+
+    def before(*given):
+        if not asked:
+            asked.append(1)
+            if meanwhile == "removed":
+                shutil.rmtree(tmp_path / "run")
+            else:
+                verax.run({**SMALL, "seed": 5}, quiet=True, out=tmp_path / "run")
+        return identify(*given)
+
+    monkeypatch.setattr(running, "_identify", before)
+    with pytest.raises(OutputError, match="removed, or another run writes to it"):
+        verax.run(SMALL, quiet=True, out=tmp_path / "run")
+    if meanwhile == "taken":
+        assert verax.Run(tmp_path / "run").manifest["study"]["seed"] == 5
+    again = verax.run(SMALL, quiet=True, out=tmp_path / "run")
+    assert again.manifest["reused_units"] == again.manifest["total_units"]
+    assert again.manifest["study"]["seed"] == 0

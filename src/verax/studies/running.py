@@ -21,8 +21,8 @@ from verax.files import atomically, make_folder, store_folder, unless_empty, wri
 from verax.methods.base import METHODS, Function, Method, method
 from verax.metrics import METRICS, Metric
 from verax.metrics.own import own_metric
+from verax.studies import folders, readings, writing
 from verax.studies import plan as planning
-from verax.studies import readings, writing
 from verax.studies import spec as specs
 from verax.studies.costs import costs
 from verax.studies.driving import Driver, Stores
@@ -34,7 +34,7 @@ from verax.studies.identification import TABLES, Identification
 from verax.studies.options import Options
 from verax.studies.plan import Plan
 from verax.studies.readings import Reader, Terms
-from verax.studies.runs import CASES, CONSISTENCY, IDENTIFICATION, MANIFEST, MAPS, SCORES, UNFINISHED, Run
+from verax.studies.runs import IDENTIFICATION, MANIFEST, SCORES, UNFINISHED, Run
 from verax.studies.spec import MethodSpec, Study
 from verax.studies.store import Store
 from verax.studies.trainings import taught
@@ -224,7 +224,7 @@ def _run(
     quiet: bool,
     trained: list[dict[str, Any]],
 ) -> Run:
-    if target.is_dir() and any(target.iterdir()) and not _is_run(target):
+    if target.is_dir() and any(target.iterdir()) and not folders.is_run(target):
         raise OutputError(f"The folder {str(target)!r} holds other things; name an empty one.")
     make_folder(target)
     _probe(plan, where)
@@ -279,6 +279,7 @@ def _run(
         "executor": {"name": executor, "workers": driver.executor.workers},
         "seconds": time.perf_counter() - start,
     }
+    folders.check_still_ours(target, plan.key)
     writing.write(plan, target, gathered.results, where, facts)
     for name in TABLES:
         path = target / IDENTIFICATION.format(name)
@@ -349,19 +350,6 @@ def _chosen(plan: Plan, store: Store, where: torch.device, workers: int | None) 
         return "inline"
     many = len(plan.units) > _COUNTED
     return "processes" if many or sum(c.seconds for c in costs(plan, store)) > _WORTH else "inline"
-
-
-def _is_run(folder: Path) -> bool:
-    """Whether a folder is a run, or the beginning of one that was killed before its manifest was written."""
-    ours = (SCORES, MAPS, CASES, MANIFEST, CONSISTENCY, *(IDENTIFICATION.format(name) for name in TABLES))
-    names = [path.name for path in folder.iterdir()]
-    if MANIFEST not in names:
-        return all(name in ours or name.startswith(tuple(f".{own}." for own in ours)) for name in names)
-    try:
-        found = json.loads((folder / MANIFEST).read_text())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(found, dict) and {"study", "plan", "code"} <= set(found)
 
 
 def _probe(plan: Plan, device: torch.device) -> None:
