@@ -49,6 +49,17 @@ def test_processes_give_the_same_scores_as_inline():
     assert tables[0] == tables[1]
 
 
+def test_scores_do_not_depend_on_a_study_that_named_its_protocols_in_another_order():
+    study = {**SMALL, "networks": ["wired"], "methods": ["gradient"], "certify": 0}
+    here, there = ["sound", "published"], ["published", "sound"]
+    alone = verax.run(study, quiet=True, store="one", out="one-run", protocols=here)
+    verax.run(study, quiet=True, store="two", out="two-run", protocols=there)
+    after = verax.run(study, quiet=True, store="two", out="two-run", protocols=here)
+    assert after.manifest["computed_units"] == 0
+    tables = [(run.folder / "scores.parquet").read_bytes() for run in (alone, after)]
+    assert tables[0] == tables[1]
+
+
 OWN = """
 import verax
 

@@ -106,7 +106,16 @@ def _read(cell: Cell, plan: Plan, stores: Stores, found: Gathered) -> Iterator[t
         if result is None:
             found.lost.add(unit.key)
         else:
-            yield unit, result
+            yield unit, _in_order(unit, result, plan)
+
+
+def _in_order(unit: Unit, result: Result, plan: Plan) -> Result:
+    """A result as if this study had computed it: others may name the same protocols in another order."""
+    if unit.method is None:
+        return result
+    tables = {protocol: result.tables[protocol] for protocol in plan.study.protocols}
+    first = tables[plan.study.protocols[0]]
+    return Result(tables, result.maps, {**result.info, "degenerate": int(first["degenerate"].sum())})
 
 
 def _arrow(unit: Unit, result: Result) -> pa.Table:
