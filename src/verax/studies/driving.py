@@ -60,6 +60,11 @@ class Tally:
         """Note a failure."""
         self.failures.append({"unit": unit.name, "method": unit.label, "reason": reason, "kind": kind})
 
+    def skip(self, unit: Unit, reason: str) -> None:
+        """Note what was not to be computed."""
+        skipped = {"unit": unit.name, "method": unit.label, "reason": reason, "kind": "skipped"}
+        self.skipped.append(skipped)
+
 
 def performed(
     executor: Executor, brief: Brief, device: torch.device, jobs: Callable[[Set[int] | None], Iterator[Job]]
@@ -118,7 +123,7 @@ class Driver:
         reason = f"its entry was damaged and is set aside; not computed: --overwrite {self.overwrite}"
         for unit in self.plan.units:
             if unit.key in keys:
-                self.tally.skipped.append({"unit": unit.name, "method": unit.label, "reason": reason})
+                self.tally.skip(unit, reason)
 
     def finished(self) -> int:
         """How many units have a result; of very large plans, how many are known to have one."""
@@ -145,7 +150,7 @@ class Driver:
                 self.tally.fail(unit, failure.reason, failure.kind)
             else:
                 reason = f"not computed: --overwrite {self.overwrite}"
-                self.tally.skipped.append({"unit": unit.name, "method": unit.label, "reason": reason})
+                self.tally.skip(unit, reason)
             self.watch(1, unit.name)
 
     def _lacks_maps(self, unit: Unit) -> bool:

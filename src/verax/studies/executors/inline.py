@@ -62,7 +62,9 @@ def alarm(seconds: float | None) -> Iterator[None]:
         return
     if not can_ring():
         raise InvalidParameter(
-            "The executor 'inline' can keep a time limit only in the main thread of a Unix; try 'processes'."
+            "A time limit of what this process computes itself (with the executor 'inline', and functions of "
+            "a script or notebook) can be kept only in the main thread of a Unix; try 'processes', with "
+            "functions in a module."
         )
 
     def ring(number: int, frame: FrameType | None) -> None:
