@@ -5,6 +5,7 @@ import itertools
 import pickle
 import sys
 import time
+from contextlib import contextmanager
 
 import pandas as pd
 import pytest
@@ -58,6 +59,52 @@ def test_scores_do_not_depend_on_a_study_that_named_its_protocols_in_another_ord
     assert after.manifest["computed_units"] == 0
     tables = [(run.folder / "scores.parquet").read_bytes() for run in (alone, after)]
     assert tables[0] == tables[1]
+
+
+@contextmanager
+def imprecise():
+    torch.set_float32_matmul_precision("medium")
+    try:
+        yield
+        assert torch.get_float32_matmul_precision() == "medium"  # it is still the caller's
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@contextmanager
+def doubled():
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(scope="module")
+def plainly(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plainly")
+    run = verax.run(SMALL, quiet=True, store=folder / "store", out=folder / "run", executor="inline")
+    return (run.folder / "scores.parquet").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "surroundings",
+    [
+        imprecise,
+        doubled,
+        torch.inference_mode,
+        lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+        lambda: torch.backends.mkldnn.flags(enabled=False),
+        lambda: torch.device("meta"),
+    ],
+    ids=["imprecise", "doubled", "inference", "autocast", "other kernels", "other device"],
+)
+def test_what_the_caller_has_set_does_not_get_into_the_store(surroundings, plainly):
+    with surroundings():
+        run = verax.run(SMALL, quiet=True, store="store", out="run", executor="inline")
+    assert run.failures == []
+    assert (run.folder / "scores.parquet").read_bytes() == plainly
 
 
 OWN = """

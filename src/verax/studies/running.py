@@ -21,6 +21,7 @@ from verax.files import atomically, make_folder, store_folder, unless_empty, wri
 from verax.methods.base import METHODS, Function, Method, method
 from verax.metrics import METRICS, Metric
 from verax.metrics.own import own_metric
+from verax.networks.inference import ordinary
 from verax.studies import folders, readings, writing
 from verax.studies import plan as planning
 from verax.studies import spec as specs
@@ -174,45 +175,46 @@ def run(
         if near := get_close_matches(name, signature(run).parameters, 1, 0.8):
             raise InvalidParameter(f"verax.run has no option {name!r}; did you mean {near[0]!r}?")
     options = Options(executor, workers, overwrite, keep_maps, time_limit, more).checked()
-    chosen = described(
-        study,
-        methods=methods,
-        tasks=tasks,
-        networks=networks,
-        seeds=seeds,
-        protocols=protocols,
-        metrics=metrics,
-        samples=samples,
-        seed=seed,
-        certify=certify,
-        identify=identify,
-        renderer=renderer,
-        background=background,
-        field=field,
-        variable=variable,
-    )
-    where = devices.resolve(device)
-    folder = store_folder(store)
+    with ordinary():
+        chosen = described(
+            study,
+            methods=methods,
+            tasks=tasks,
+            networks=networks,
+            seeds=seeds,
+            protocols=protocols,
+            metrics=metrics,
+            samples=samples,
+            seed=seed,
+            certify=certify,
+            identify=identify,
+            renderer=renderer,
+            background=background,
+            field=field,
+            variable=variable,
+        )
+        where = devices.resolve(device)
+        folder = store_folder(store)
 
-    trained: list[dict[str, Any]] = []
-    try:
-        plan = planning.compile_plan(chosen, folder, ahead=True)
-        for broken in plan.damaged:
-            for path in broken.files:
-                Store(folder).remove_to_quarantine(path)
-        if plan.trainings:
-            teacher = taught(plan, make_folder(folder), where, options, quiet)
-            trained = teacher.trained
-            again = planning.compile_plan(chosen, folder, failed=teacher.failed)
-            plan = replace(again, notes=(*map(str, plan.damaged), *again.notes))
-    except Interrupted:  # which says how many are trained
-        raise
-    except KeyboardInterrupt as stop:
-        message = "Interrupted: networks that are trained are kept. Run the same command to go on."
-        raise Interrupted(message) from stop
-    target = Path(out).expanduser() if out else Path("runs") / f"{chosen.name}-{plan.key[:8]}"
-    with unless_empty(target):
-        return _run(plan, target, make_folder(folder), where, options, quiet, trained)
+        trained: list[dict[str, Any]] = []
+        try:
+            plan = planning.compile_plan(chosen, folder, ahead=True)
+            for broken in plan.damaged:
+                for path in broken.files:
+                    Store(folder).remove_to_quarantine(path)
+            if plan.trainings:
+                teacher = taught(plan, make_folder(folder), where, options, quiet)
+                trained = teacher.trained
+                again = planning.compile_plan(chosen, folder, failed=teacher.failed)
+                plan = replace(again, notes=(*map(str, plan.damaged), *again.notes))
+        except Interrupted:  # which says how many are trained
+            raise
+        except KeyboardInterrupt as stop:
+            message = "Interrupted: networks that are trained are kept. Run the same command to go on."
+            raise Interrupted(message) from stop
+        target = Path(out).expanduser() if out else Path("runs") / f"{chosen.name}-{plan.key[:8]}"
+        with unless_empty(target):
+            return _run(plan, target, make_folder(folder), where, options, quiet, trained)
 
 
 def _run(
