@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -643,3 +644,43 @@ def test_a_folder_that_goes_or_is_taken_before_the_run_is_written(meanwhile, tmp
     again = verax.run(SMALL, quiet=True, out=tmp_path / "run")
     assert again.manifest["reused_units"] == again.manifest["total_units"]
     assert again.manifest["study"]["seed"] == 0
+
+
+def test_a_method_that_goes_to_another_folder_takes_nobody_along(tmp_path, own):
+    """Stores and run folders may be named from the working directory, which belongs to the whole process."""
+    away = tmp_path / "away"
+    away.mkdir()
+
+    def wanders(model, inputs, targets):
+        os.chdir(away)
+        return inputs
+
+    study = {**SMALL, "methods": ["gradient", own("wanders", wanders), "input-x-gradient"]}
+    run = verax.run(study, quiet=True, store="store", out="run", executor="inline")
+    assert Path.cwd() == tmp_path
+    assert {"gradient", "wanders", "input-x-gradient"} <= set(run.scores["method"])
+    assert list(away.iterdir()) == []
+
+
+@pytest.mark.filterwarnings("ignore::verax.errors.VeraxWarning")
+@pytest.mark.parametrize("overwrite", ["missing", "never"])
+def test_entries_that_go_while_a_study_runs_are_made_again_or_missed(overwrite, own_store, monkeypatch):
+    """No method may be left out of the scores without a word."""
+    verax.run(SMALL, quiet=True, out="first")
+    tabled, asked = running._tabled, []
+
+    def before(driver, target):
+        if not asked:
+            asked.append(1)
+            (unit,) = (unit for unit in driver.plan.units if unit.label == "gradient")
+            (driver.stores.kept.place(unit.key) / f"{unit.key}.json").unlink()
+        return tabled(driver, target)
+
+    monkeypatch.setattr(running, "_tabled", before)
+    run = verax.run(SMALL, quiet=True, out="second", overwrite=overwrite)
+    kinds = {failure["method"]: failure["kind"] for failure in run.failures}
+    there = "gradient" in set(run.scores["method"])
+    assert (there, kinds) == ((True, {}) if overwrite == "missing" else (False, {"gradient": "skipped"}))
+    counts = [run.manifest[f"{name}_units"] for name in ("computed", "reused", "total")]
+    assert counts[0] == int(there)
+    assert counts[1] == counts[2] - 1

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,19 @@ def _matmul_precision() -> str | None:
         return None
 
 
+def _folder() -> str | None:
+    """The working directory; None where it has been removed."""
+    try:
+        return os.getcwd()  # noqa: PTH109 (asked for each map)
+    except OSError:
+        return None
+
+
+def _enter(folder: str) -> None:
+    with suppress(OSError):  # it has been removed since
+        os.chdir(folder)
+
+
 _CPU = torch.device("cpu")
 _MKLDNN: Any = torch.backends.mkldnn
 _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
@@ -62,6 +76,7 @@ _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (torch.get_default_device, lambda device: torch.set_default_device(None if device == _CPU else device)),
     (lambda: _MKLDNN.enabled, lambda on: setattr(_MKLDNN, "enabled", on)),
     (np.geterr, lambda errors: np.seterr(**errors)),
+    (_folder, _enter),
 )
 """How to ask for what belongs to the whole process, and how to set it."""
 

@@ -300,7 +300,7 @@ def _run(
 
 
 class _Lost(Exception):
-    """Entries of the store that turned out to be damaged."""
+    """Entries of the store that turned out to be damaged, or to be gone."""
 
     def __init__(self, keys: set[str]) -> None:
         self.keys = keys
@@ -317,7 +317,7 @@ def _gathered(driver: Driver, target: Path) -> Gathered:
                 return _tabled(driver, target)
             except _Lost as found:
                 lost = found.keys
-                driver.tally.reused -= len(lost)
+                driver.tally.lose(len(lost))
                 if driver.overwrite == "never":
                     driver.miss(lost)
     except KeyboardInterrupt as stop:
@@ -332,7 +332,7 @@ def _tabled(driver: Driver, target: Path) -> Gathered:
     """Write the score table."""
     plan = driver.plan
     with atomically(target / SCORES) as path:
-        found = gather(plan, driver.stores, path, driver.tally.failed)
+        found = gather(plan, driver.stores, path, driver.tally.failed, driver.tally.absent)
         if found.lost:
             raise _Lost(found.lost)
         if not any(cell.method is not None and cell.key in found.results for cell in plan.cells):
