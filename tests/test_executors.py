@@ -81,6 +81,16 @@ def doubled():
         torch.set_default_dtype(torch.float32)
 
 
+@contextmanager
+def other_kernels():
+    torch.backends.mkldnn.enabled = False
+    try:
+        yield
+        assert not torch.backends.mkldnn.enabled
+    finally:
+        torch.backends.mkldnn.enabled = True
+
+
 @pytest.fixture(scope="module")
 def plainly(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plainly")
@@ -95,7 +105,7 @@ def plainly(tmp_path_factory):
         doubled,
         torch.inference_mode,
         lambda: torch.autocast("cpu", dtype=torch.bfloat16),
-        lambda: torch.backends.mkldnn.flags(enabled=False),
+        other_kernels,
         lambda: torch.device("meta"),
     ],
     ids=["imprecise", "doubled", "inference", "autocast", "other kernels", "other device"],
