@@ -130,7 +130,7 @@ class Driver:
 
     def miss(self, keys: Set[str]) -> None:
         """Note units whose entries turned out to be damaged, or to be gone, and are not to be made again."""
-        reason = f"its entry was damaged or has gone; not computed: --overwrite {self.overwrite}"
+        reason = f"its entry was damaged and is set aside, or went: --overwrite {self.overwrite}"
         for unit in self.plan.units:
             if unit.key in keys:
                 self.tally.skip(unit, reason)
