@@ -1,17 +1,21 @@
 """Executors: the same scores from everyone, and what happens to workers that die or hang."""
 
+import importlib
 import itertools
 import pickle
+import sys
 import time
+from contextlib import contextmanager
 
 import pandas as pd
 import pytest
 import torch
 
 import verax
-from verax.errors import InvalidParameter, UnknownName
+from verax.errors import ClusterError, InvalidParameter, UnknownName
+from verax.methods import METHODS
 from verax.studies import plan as planning
-from verax.studies import running
+from verax.studies import running, stamps
 from verax.studies import spec as specs
 from verax.studies.executors import EXECUTORS
 from verax.studies.store import Store
@@ -44,6 +48,107 @@ def test_processes_give_the_same_scores_as_inline():
     assert several.manifest["executor"] == {"name": "processes", "workers": 2}
     tables = [(run.folder / "scores.parquet").read_bytes() for run in (inline, several)]
     assert tables[0] == tables[1]
+
+
+def test_scores_do_not_depend_on_a_study_that_named_its_protocols_in_another_order():
+    study = {**SMALL, "networks": ["wired"], "methods": ["gradient"], "certify": 0}
+    here, there = ["sound", "published"], ["published", "sound"]
+    alone = verax.run(study, quiet=True, store="one", out="one-run", protocols=here)
+    verax.run(study, quiet=True, store="two", out="two-run", protocols=there)
+    after = verax.run(study, quiet=True, store="two", out="two-run", protocols=here)
+    assert after.manifest["computed_units"] == 0
+    tables = [(run.folder / "scores.parquet").read_bytes() for run in (alone, after)]
+    assert tables[0] == tables[1]
+
+
+@contextmanager
+def imprecise():
+    torch.set_float32_matmul_precision("medium")
+    try:
+        yield
+        assert torch.get_float32_matmul_precision() == "medium"  # it is still the caller's
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@contextmanager
+def doubled():
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@contextmanager
+def other_kernels():
+    torch.backends.mkldnn.enabled = False
+    try:
+        yield
+        assert not torch.backends.mkldnn.enabled
+    finally:
+        torch.backends.mkldnn.enabled = True
+
+
+@pytest.fixture(scope="module")
+def plainly(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plainly")
+    run = verax.run(SMALL, quiet=True, store=folder / "store", out=folder / "run", executor="inline")
+    return (run.folder / "scores.parquet").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "surroundings",
+    [
+        imprecise,
+        doubled,
+        torch.inference_mode,
+        lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+        other_kernels,
+        lambda: torch.device("meta"),
+    ],
+    ids=["imprecise", "doubled", "inference", "autocast", "other kernels", "other device"],
+)
+def test_what_the_caller_has_set_does_not_get_into_the_store(surroundings, plainly):
+    with surroundings():
+        run = verax.run(SMALL, quiet=True, store="store", out="run", executor="inline")
+    assert run.failures == []
+    assert (run.folder / "scores.parquet").read_bytes() == plainly
+
+
+OWN = """
+import verax
+
+@verax.method("edited", version="1")
+def edited(model, inputs, targets):
+    return inputs
+"""
+
+
+def test_workers_that_read_other_code_are_refused(tmp_path, monkeypatch, request):
+    """A worker reads files anew: what was edited since must not be kept under the keys of what was not."""
+    file = tmp_path / "edited_while_running.py"
+    file.write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # which knows files by their seconds
+    module = importlib.import_module("edited_while_running")
+    request.addfinalizer(lambda: METHODS.unregister("edited"))
+
+    def run(**changes):
+        study = {**SMALL, "methods": ["edited"], "certify": 0, "networks": ["wired"], "samples": 1}
+        how = {"executor": "processes", "workers": 1}
+        return verax.run(study, quiet=True, store="store", out="run", **how, **changes)
+
+    value = run().scores["value"]
+    file.write_text(OWN.replace("return inputs", "return inputs.flip(3)"))
+    with pytest.raises(ClusterError, match="has changed since it was read"):
+        run(overwrite="all")
+    importlib.reload(module)
+    assert not run(overwrite="all").scores["value"].equals(value)
+    monkeypatch.setattr(stamps, "code_digest", lambda: "as it was before an update of verax")
+    with pytest.raises(ClusterError, match="has changed since it was read"):
+        run(overwrite="all")
 
 
 def test_executors_have_names_and_options(own_store):

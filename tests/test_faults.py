@@ -4,9 +4,11 @@ import multiprocessing
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,15 +20,16 @@ import verax
 from verax.errors import MethodFailed, MissingFile, OutputError, VeraxWarning, WeightsError
 from verax.methods import METHODS
 from verax.metrics import METRICS
-from verax.networks import teaching
+from verax.networks import library, teaching
 from verax.studies import plan as planning
+from verax.studies import running, upkeep, work
 from verax.studies import spec as specs
-from verax.studies import upkeep, work
 from verax.studies.entries import unpack
 from verax.studies.execution import Bench
 from verax.studies.executors import processes
 from verax.studies.executors.processes import Processes
 from verax.studies.store import Store
+from verax.studies.units import Subject
 from verax.studies.work import Brief, Job
 
 SMALL = {
@@ -521,13 +524,13 @@ def test_the_time_limit_does_not_count_the_start_of_workers():
     process.start()
     since = time.monotonic() - 10
     worker = processes._Worker(process, ours, Job("key", 0, 0, 1), since)
-    assert list(processes._settled([worker], 5)) == []  # it is still importing torch
-    theirs.send(processes._READY)
-    assert list(processes._settled([worker], 5)) == []
+    assert list(processes._settled([worker], 5, "code")) == []  # it is still importing torch
+    theirs.send(processes._Ready("code"))
+    assert list(processes._settled([worker], 5, "code")) == []
     assert worker.ready
     assert worker.since > since + 5  # now the clock runs
     worker.since -= 10
-    (late,) = processes._settled([worker], 5)
+    (late,) = processes._settled([worker], 5, "code")
     assert late.outcome.failure.kind == "time"
     assert not process.is_alive()
 
@@ -596,3 +599,88 @@ def test_a_method_that_changes_the_process_does_not_disturb_what_comes_after_it(
     assert len(tables[0])
     verax.explain(torch.nn.Linear(3, 2), torch.rand(2, 3), method=changes_everything)
     assert surroundings()[0] == torch.float32
+
+
+def test_weights_that_are_trained_anew_while_a_study_runs_are_not_taken_for_the_old_ones(tmp_path):
+    task = verax.task("textbox/simple-fr")
+    here = tmp_path / "network.safetensors"
+
+    def put(name):
+        found = library.SHIPPED / f"textbox-{name}_cnn3_seed0.safetensors"
+        for ending in (".safetensors", ".json"):
+            shutil.copy(found.with_suffix(ending), here.with_suffix(ending))
+        return library.record(here)["sha256"]
+
+    subject = Subject(task, "cnn3", 0, here, put("simple-fr"))
+    study = specs.study({**SMALL, "tasks": [task.name], "networks": ["cnn3"]})
+    Bench(subject, study, torch.device("cpu")).model()
+    assert put("simple-nr") != subject.sha256
+    with pytest.raises(WeightsError, match="was replaced"):
+        Bench(subject, study, torch.device("cpu")).model()
+    here.unlink()
+    with pytest.raises(MissingFile, match="cannot be read"):
+        Bench(subject, study, torch.device("cpu")).model()
+
+
+@pytest.mark.parametrize("meanwhile", ["removed", "taken"])
+def test_a_folder_that_goes_or_is_taken_before_the_run_is_written(meanwhile, tmp_path, monkeypatch):
+    """Scores of one study must never stand beside the manifest of another."""
+    identify, asked = running._identify, []
+
+    def before(*given):
+        if not asked:
+            asked.append(1)
+            if meanwhile == "removed":
+                shutil.rmtree(tmp_path / "run")
+            else:
+                verax.run({**SMALL, "seed": 5}, quiet=True, out=tmp_path / "run")
+        return identify(*given)
+
+    monkeypatch.setattr(running, "_identify", before)
+    with pytest.raises(OutputError, match="removed, or another run writes to it"):
+        verax.run(SMALL, quiet=True, out=tmp_path / "run")
+    if meanwhile == "taken":
+        assert verax.Run(tmp_path / "run").manifest["study"]["seed"] == 5
+    again = verax.run(SMALL, quiet=True, out=tmp_path / "run")
+    assert again.manifest["reused_units"] == again.manifest["total_units"]
+    assert again.manifest["study"]["seed"] == 0
+
+
+def test_a_method_that_goes_to_another_folder_takes_nobody_along(tmp_path, own):
+    """Stores and run folders may be named from the working directory, which belongs to the whole process."""
+    away = tmp_path / "away"
+    away.mkdir()
+
+    def wanders(model, inputs, targets):
+        os.chdir(away)
+        return inputs
+
+    study = {**SMALL, "methods": ["gradient", own("wanders", wanders), "input-x-gradient"]}
+    run = verax.run(study, quiet=True, store="store", out="run", executor="inline")
+    assert Path.cwd() == tmp_path
+    assert {"gradient", "wanders", "input-x-gradient"} <= set(run.scores["method"])
+    assert list(away.iterdir()) == []
+
+
+@pytest.mark.filterwarnings("ignore::verax.errors.VeraxWarning")
+@pytest.mark.parametrize("overwrite", ["missing", "never"])
+def test_entries_that_go_while_a_study_runs_are_made_again_or_missed(overwrite, own_store, monkeypatch):
+    """No method may be left out of the scores without a word."""
+    verax.run(SMALL, quiet=True, out="first")
+    tabled, asked = running._tabled, []
+
+    def before(driver, target):
+        if not asked:
+            asked.append(1)
+            (unit,) = (unit for unit in driver.plan.units if unit.label == "gradient")
+            (driver.stores.kept.place(unit.key) / f"{unit.key}.json").unlink()
+        return tabled(driver, target)
+
+    monkeypatch.setattr(running, "_tabled", before)
+    run = verax.run(SMALL, quiet=True, out="second", overwrite=overwrite)
+    kinds = {failure["method"]: failure["kind"] for failure in run.failures}
+    there = "gradient" in set(run.scores["method"])
+    assert (there, kinds) == ((True, {}) if overwrite == "missing" else (False, {"gradient": "skipped"}))
+    counts = [run.manifest[f"{name}_units"] for name in ("computed", "reused", "total")]
+    assert counts[0] == int(there)
+    assert counts[1] == counts[2] - 1

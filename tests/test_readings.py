@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -143,6 +145,60 @@ def test_a_method_that_fails_has_no_reading(folder):
     run = verax.run(study, methods=["gradient", broken], out=folder / "five", store=folder / "s", quiet=True)
     assert "reading wired: broken" in {failure["unit"] for failure in run.failures}
     assert set(run.identification().accuracy["method"]) == {"gradient", "oracle"}
+
+
+@pytest.mark.filterwarnings("ignore::verax.errors.VeraxWarning")
+def test_a_method_that_failed_is_not_tried_again_where_nothing_stops_it(folder):
+    asked = []
+
+    def leaves(model, inputs, targets):
+        asked.append(len(inputs))
+        raise SystemExit(3)
+
+    def hangs(model, inputs, targets):
+        for _ in range(200):
+            time.sleep(0.1)
+        return inputs
+
+    study = {**ASKED, "networks": ["wired"], "methods": ["gradient"], "samples": 2}
+    started = time.monotonic()
+    run = verax.run(
+        study,
+        methods=["gradient", leaves, hangs],
+        out=folder / "six",
+        store=folder / "s",
+        quiet=True,
+        executor="inline",
+        time_limit=0.5,
+    )
+    assert time.monotonic() - started < 15
+    assert len(asked) == len(TWO)
+    kinds = {failure["unit"]: failure["kind"] for failure in run.failures}
+    assert kinds == {
+        **{f"{name} wired seed 0: leaves": "error" for name in TWO},
+        **{f"{name} wired seed 0: hangs": "time" for name in TWO},
+        "reading wired: leaves": "method",
+        "reading wired: hangs": "method",
+    }
+    assert set(run.identification().accuracy["method"]) == {"gradient", "oracle"}
+
+
+@pytest.mark.filterwarnings("ignore::verax.errors.VeraxWarning")
+def test_overwrite_holds_for_readings_too(folder, monkeypatch):
+    study = {**ASKED, "networks": ["wired"], "methods": ["gradient"], "samples": 2, "protocols": ["sound"]}
+    where = {"store": folder / "policies", "quiet": True}
+    verax.run({**study, "identify": 0}, out=folder / "seven", **where)
+    run = verax.run(study, out=folder / "eight", overwrite="never", **where)
+    assert run.identification() is None
+    assert {failure["reason"] for failure in run.failures} == {"not computed: --overwrite never"}
+    verax.run(study, out=folder / "eight", **where)
+    read = readings.Reader.read
+    seen = []
+    monkeypatch.setattr(readings.Reader, "read", lambda *given: seen.append(0) or read(*given))
+    verax.run(study, out=folder / "eight", overwrite="never", **where)
+    assert not seen
+    assert not verax.run(study, out=folder / "eight", overwrite="all", **where).failures
+    assert len(seen) == 2
 
 
 def test_the_page_and_the_terminal_show_it(done):

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import shutil
 import time
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -323,6 +324,29 @@ def test_gc_removes_what_nobody_can_use_and_nothing_else(store):
     # the head in quarantine, and the three parts that it named
     assert swept.files == 1 + 3 + 2
     assert upkeep.sweep(store).files == 0
+
+
+def test_gc_leaves_the_parts_of_entries_that_others_can_read(store, monkeypatch):
+    """Those of another user (here: that cannot be opened) and those of another version's format."""
+    head = store.place(KEY) / f"{KEY}.json"
+    before = sorted(store.place(KEY).iterdir())
+    read = Path.read_bytes
+
+    def refused(path):
+        if path == head:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return read(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", refused)
+        assert upkeep.sweep(store, old=True).files == 0
+        (problem,) = upkeep.verify(store)
+        assert "Permission denied" in problem.reason
+    assert sorted(store.place(KEY).iterdir()) == before
+    assert store.read(KEY) is not None
+    monkeypatch.setattr("verax.studies.entries.FORMAT", FORMAT + 1)
+    assert upkeep.sweep(store).files == 0
+    assert upkeep.sweep(store, old=True).files == len(before)
 
 
 def test_gc_of_old_code_maps_and_failures(store):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,21 @@ def _matmul_precision() -> str | None:
         return None
 
 
+def _folder() -> str | None:
+    """The working directory; None where it has been removed."""
+    try:
+        return os.getcwd()  # noqa: PTH109 (asked for each map)
+    except OSError:
+        return None
+
+
+def _enter(folder: str) -> None:
+    with suppress(OSError):  # it has been removed since
+        os.chdir(folder)
+
+
 _CPU = torch.device("cpu")
+_MKLDNN: Any = torch.backends.mkldnn
 _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (torch.get_default_dtype, torch.set_default_dtype),
     (torch.is_grad_enabled, torch.set_grad_enabled),
@@ -59,7 +74,9 @@ _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     ),
     (_matmul_precision, torch.set_float32_matmul_precision),
     (torch.get_default_device, lambda device: torch.set_default_device(None if device == _CPU else device)),
+    (lambda: _MKLDNN.enabled, lambda on: setattr(_MKLDNN, "enabled", on)),
     (np.geterr, lambda errors: np.seterr(**errors)),
+    (_folder, _enter),
 )
 """How to ask for what belongs to the whole process, and how to set it."""
 
@@ -77,6 +94,30 @@ def settings_kept() -> Iterator[None]:
         for (ask, put), value in zip(_SETTINGS, before, strict=True):
             if value is not None and ask() != value:
                 put(value)
+
+
+@contextmanager
+def ordinary() -> Iterator[None]:
+    """Compute as a fresh process does, whatever the caller has set: others reuse what is computed.
+
+    Types, precision, kernels and modes of torch that change results or make them fail, not the number of
+    threads; all of it is put back afterwards.
+    """
+    with settings_kept(), ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        if torch.get_default_device() != _CPU:
+            stack.enter_context(_CPU)
+        if torch.get_default_dtype() != torch.float32:
+            torch.set_default_dtype(torch.float32)
+        if _matmul_precision() not in (None, "highest"):
+            torch.set_float32_matmul_precision("highest")
+        if not _MKLDNN.enabled:
+            _MKLDNN.enabled = True
+        yield
 
 
 def device_of(model: nn.Module) -> torch.device:

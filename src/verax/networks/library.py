@@ -184,7 +184,7 @@ def read_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
 
 def _tensors(data: bytes, name: str, expected: str | None) -> dict[str, Tensor]:
     if expected is not None and hashlib.sha256(data).hexdigest() != expected:
-        raise WeightsError(f"The file {name!r} is damaged: its SHA-256 is not the recorded one.")
+        raise WeightsError(f"The file {name!r} is damaged or was replaced: its SHA-256 is not the known one.")
     try:
         return load_tensors(data)
     except SafetensorError as error:

@@ -46,6 +46,7 @@ class Tally:
         computed: how many were computed now.
         reused: how many were in the store already.
         failed: keys of those that were tried now and failed: what an earlier run left of them is not used.
+        absent: keys of all that are known to have no result.
         failures: unit, method, reason and kind of each that could not be computed.
         skipped: the same of those that are not there and were not to be computed.
     """
@@ -53,12 +54,26 @@ class Tally:
     computed: int = 0
     reused: int = 0
     failed: set[str] = field(default_factory=set)
+    absent: set[str] = field(default_factory=set)
     failures: list[dict[str, str]] = field(default_factory=list)
     skipped: list[dict[str, str]] = field(default_factory=list)
 
     def fail(self, unit: Unit, reason: str, kind: str) -> None:
         """Note a failure."""
+        self.absent.add(unit.key)
         self.failures.append({"unit": unit.name, "method": unit.label, "reason": reason, "kind": kind})
+
+    def lose(self, count: int) -> None:
+        """Note that results which were counted are not there after all."""
+        reused = min(count, self.reused)
+        self.reused -= reused
+        self.computed -= count - reused
+
+    def skip(self, unit: Unit, reason: str) -> None:
+        """Note what was not to be computed."""
+        self.absent.add(unit.key)
+        skipped = {"unit": unit.name, "method": unit.label, "reason": reason, "kind": "skipped"}
+        self.skipped.append(skipped)
 
 
 def performed(
@@ -114,11 +129,11 @@ class Driver:
                 self._settle(outcome)
 
     def miss(self, keys: Set[str]) -> None:
-        """Note units whose entries turned out to be damaged and are not to be made again."""
-        reason = f"its entry was damaged and is set aside; not computed: --overwrite {self.overwrite}"
+        """Note units whose entries turned out to be damaged, or to be gone, and are not to be made again."""
+        reason = f"its entry was damaged and is set aside, or went: --overwrite {self.overwrite}"
         for unit in self.plan.units:
             if unit.key in keys:
-                self.tally.skipped.append({"unit": unit.name, "method": unit.label, "reason": reason})
+                self.tally.skip(unit, reason)
 
     def finished(self) -> int:
         """How many units have a result; of very large plans, how many are known to have one."""
@@ -145,7 +160,7 @@ class Driver:
                 self.tally.fail(unit, failure.reason, failure.kind)
             else:
                 reason = f"not computed: --overwrite {self.overwrite}"
-                self.tally.skipped.append({"unit": unit.name, "method": unit.label, "reason": reason})
+                self.tally.skip(unit, reason)
             self.watch(1, unit.name)
 
     def _lacks_maps(self, unit: Unit) -> bool:

@@ -58,14 +58,13 @@ class Bench:
     def model(self) -> nn.Module:
         """The network."""
         if self._model is None:
-            subject = self.subject
-            if subject.weights is None:
-                model = library.network(subject.task, subject.network)
-            elif isinstance(subject.weights, bytes):
+            # as workers do: a file that was trained anew since the plan was made must not go by its old key
+            subject = self.subject.by_value()
+            if isinstance(subject.weights, bytes):
                 classes = subject.task.classes
                 model = library.decode(subject.weights, subject.architecture, classes, subject.sha256)
             else:
-                model = library.load(subject.weights, subject.architecture, subject.task.classes)
+                model = library.network(subject.task, subject.network)
             self._model = model.to(self.device)
         return self._model
 

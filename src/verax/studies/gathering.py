@@ -44,7 +44,7 @@ class Gathered:
 
     Attributes:
         results: by the keys of cells; only cells all of whose units are there.
-        lost: keys of units whose entries turned out to be damaged, and were set aside.
+        lost: keys of units whose entries turned out to be damaged, and were set aside, or to be gone.
         rows: of the score table.
     """
 
@@ -65,18 +65,27 @@ def whole(unit: Unit, result: Result, plan: Plan) -> bool:
     )
 
 
-def gather(plan: Plan, stores: Stores, path: Path, without: Set[str] = frozenset()) -> Gathered:
+def gather(
+    plan: Plan,
+    stores: Stores,
+    path: Path,
+    without: Set[str] = frozenset(),
+    absent: Set[str] = frozenset(),
+) -> Gathered:
     """Write the score table of a plan to `path`, row group by row group, and collect the rest.
 
     A cell has rows only when all of its units are there: means over a part of the samples would be compared
-    with means over others. Units in `without` count as not there, whatever the store has of them.
+    with means over others. Units in `without` count as not there, whatever the store has of them; those in
+    `absent` are known not to be there, and all others are lost where they are not.
     """
     found = Gathered()
     with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
         waiting: list[pa.Table] = []
         for cell in plan.cells:
             store = stores[cell]
-            if not all(unit.key in store and unit.key not in without for unit in cell.units()):
+            gaps = {unit.key for unit in cell.units() if unit.key not in store or unit.key in without}
+            if gaps:
+                found.lost |= gaps - absent
                 continue
             parts: list[Result] = []
             for unit, result in _read(cell, plan, stores, found):
@@ -106,7 +115,16 @@ def _read(cell: Cell, plan: Plan, stores: Stores, found: Gathered) -> Iterator[t
         if result is None:
             found.lost.add(unit.key)
         else:
-            yield unit, result
+            yield unit, _in_order(unit, result, plan)
+
+
+def _in_order(unit: Unit, result: Result, plan: Plan) -> Result:
+    """A result as if this study had computed it: others may name the same protocols in another order."""
+    if unit.method is None:
+        return result
+    tables = {protocol: result.tables[protocol] for protocol in plan.study.protocols}
+    first = tables[plan.study.protocols[0]]
+    return Result(tables, result.maps, {**result.info, "degenerate": int(first["degenerate"].sum())})
 
 
 def _arrow(unit: Unit, result: Result) -> pa.Table:

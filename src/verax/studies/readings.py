@@ -8,7 +8,7 @@ kept.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -18,13 +18,15 @@ import torch
 from torch import Tensor
 
 from verax.cases import Cases
-from verax.errors import MethodFailed
+from verax.errors import OutputError
 from verax.methods import CONTROLS
 from verax.networks.inference import predictions
 from verax.protocols import sound
 from verax.studies import identification, statistics
 from verax.studies.entries import Result
 from verax.studies.execution import Bench
+from verax.studies.executors.inline import alarm, can_ring
+from verax.studies.failures import Failure, Kind, OutOfTime, describe
 from verax.studies.identification import TABLES, Identification, Lineup
 from verax.studies.plan import Plan
 from verax.studies.store import Store
@@ -169,8 +171,32 @@ def _prepared(attributions: Tensor) -> Tensor:
     return sound.prepare(attributions).values.float().cpu()
 
 
+@dataclass(frozen=True)
+class Terms:
+    """What readings may do; maps that were not just computed are computed in this process.
+
+    Attributes:
+        there: keys of the cells that have results: methods that failed are not tried again here, where
+            nothing could stop one that hangs or kills its process.
+        overwrite: the policy, one of `verax.studies.policies.POLICIES`.
+        time_limit: seconds that one reading may take.
+    """
+
+    there: Set[str]
+    overwrite: str = "missing"
+    time_limit: float | None = None
+
+    def refusal(self, reading: Reading) -> Failure | None:
+        """Why a reading must not be made, or be taken from the store; None where it may."""
+        gaps = [cell.subject.name for cell in reading.cells if cell.key not in self.there]
+        if not gaps:
+            return None
+        kind: Kind = "skipped" if self.overwrite == "never" else "method"
+        return Failure(kind, f"There are no maps of {', '.join(gaps)}.")
+
+
 def compute(
-    reader: Reader, store: Store, watch: Callable[[str], None]
+    reader: Reader, store: Store, watch: Callable[[str], None], terms: Terms
 ) -> tuple[Identification | None, list[dict[str, str]]]:
     """All readings of a study with the column network, and what failed.
 
@@ -178,22 +204,37 @@ def compute(
         reader: of the study.
         store: where finished readings are kept.
         watch: called with the name of each reading as it starts.
+        terms: what may be computed.
     """
     parts: list[dict[str, pd.DataFrame]] = []
     failures: list[dict[str, str]] = []
     for reading in reader.readings:
         watch(reading.name)
-        result = store.read(reading.key)
-        if result is not None and set(result.tables) != set(TABLES):
-            store.set_aside(reading.key)
-            result = None
-        if result is None:
-            try:
-                result = Result(reader.read(reading).tables(), {}, {})
-            except MethodFailed as error:
-                failures.append({"unit": reading.name, "method": reading.label, "reason": str(error)})
-                continue
-            if all(cell.kept for cell in reading.cells):
-                store.write(reading.key, result)
-        parts.append({name: table.assign(network=reading.network) for name, table in result.tables.items()})
+        found = terms.refusal(reading) or _found(reader, store, reading, terms)
+        if isinstance(found, Failure):
+            failures.append({"unit": reading.name, "method": reading.label, **found.facts()})
+            continue
+        parts.append({name: table.assign(network=reading.network) for name, table in found.tables.items()})
     return (Identification.joined(parts) if parts else None), failures
+
+
+def _found(reader: Reader, store: Store, reading: Reading, terms: Terms) -> Result | Failure:
+    """A reading out of the store or, where it is not there and may be made, made now."""
+    result = None if terms.overwrite == "all" else store.read(reading.key)
+    if result is not None and set(result.tables) != set(TABLES):
+        store.set_aside(reading.key)
+        result = None
+    if result is not None:
+        return result
+    if terms.overwrite == "never":
+        return Failure("skipped", "not computed: --overwrite never")
+    try:
+        with alarm(terms.time_limit if can_ring() else None):
+            result = Result(reader.read(reading).tables(), {}, {})
+    except OutputError:
+        raise
+    except (Exception, OutOfTime, SystemExit) as error:  # other people's code may raise anything
+        return describe(error)
+    if all(cell.kept for cell in reading.cells):
+        store.write(reading.key, result)
+    return result

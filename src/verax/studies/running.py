@@ -21,8 +21,9 @@ from verax.files import atomically, make_folder, store_folder, unless_empty, wri
 from verax.methods.base import METHODS, Function, Method, method
 from verax.metrics import METRICS, Metric
 from verax.metrics.own import own_metric
+from verax.networks.inference import ordinary
+from verax.studies import folders, readings, writing
 from verax.studies import plan as planning
-from verax.studies import readings, writing
 from verax.studies import spec as specs
 from verax.studies.costs import costs
 from verax.studies.driving import Driver, Stores
@@ -33,8 +34,8 @@ from verax.studies.gathering import Gathered, gather
 from verax.studies.identification import TABLES, Identification
 from verax.studies.options import Options
 from verax.studies.plan import Plan
-from verax.studies.readings import Reader
-from verax.studies.runs import CASES, CONSISTENCY, IDENTIFICATION, MANIFEST, MAPS, SCORES, UNFINISHED, Run
+from verax.studies.readings import Reader, Terms
+from verax.studies.runs import IDENTIFICATION, MANIFEST, SCORES, UNFINISHED, Run
 from verax.studies.spec import MethodSpec, Study
 from verax.studies.store import Store
 from verax.studies.trainings import taught
@@ -174,45 +175,46 @@ def run(
         if near := get_close_matches(name, signature(run).parameters, 1, 0.8):
             raise InvalidParameter(f"verax.run has no option {name!r}; did you mean {near[0]!r}?")
     options = Options(executor, workers, overwrite, keep_maps, time_limit, more).checked()
-    chosen = described(
-        study,
-        methods=methods,
-        tasks=tasks,
-        networks=networks,
-        seeds=seeds,
-        protocols=protocols,
-        metrics=metrics,
-        samples=samples,
-        seed=seed,
-        certify=certify,
-        identify=identify,
-        renderer=renderer,
-        background=background,
-        field=field,
-        variable=variable,
-    )
-    where = devices.resolve(device)
-    folder = store_folder(store)
+    with ordinary():
+        chosen = described(
+            study,
+            methods=methods,
+            tasks=tasks,
+            networks=networks,
+            seeds=seeds,
+            protocols=protocols,
+            metrics=metrics,
+            samples=samples,
+            seed=seed,
+            certify=certify,
+            identify=identify,
+            renderer=renderer,
+            background=background,
+            field=field,
+            variable=variable,
+        )
+        where = devices.resolve(device)
+        folder = store_folder(store)
 
-    trained: list[dict[str, Any]] = []
-    try:
-        plan = planning.compile_plan(chosen, folder, ahead=True)
-        for broken in plan.damaged:
-            for path in broken.files:
-                Store(folder).remove_to_quarantine(path)
-        if plan.trainings:
-            teacher = taught(plan, make_folder(folder), where, options, quiet)
-            trained = teacher.trained
-            again = planning.compile_plan(chosen, folder, failed=teacher.failed)
-            plan = replace(again, notes=(*map(str, plan.damaged), *again.notes))
-    except Interrupted:  # which says how many are trained
-        raise
-    except KeyboardInterrupt as stop:
-        message = "Interrupted: networks that are trained are kept. Run the same command to go on."
-        raise Interrupted(message) from stop
-    target = Path(out).expanduser() if out else Path("runs") / f"{chosen.name}-{plan.key[:8]}"
-    with unless_empty(target):
-        return _run(plan, target, make_folder(folder), where, options, quiet, trained)
+        trained: list[dict[str, Any]] = []
+        try:
+            plan = planning.compile_plan(chosen, folder, ahead=True)
+            for broken in plan.damaged:
+                for path in broken.files:
+                    Store(folder).remove_to_quarantine(path)
+            if plan.trainings:
+                teacher = taught(plan, make_folder(folder), where, options, quiet)
+                trained = teacher.trained
+                again = planning.compile_plan(chosen, folder, failed=teacher.failed)
+                plan = replace(again, notes=(*map(str, plan.damaged), *again.notes))
+        except Interrupted:  # which says how many are trained
+            raise
+        except KeyboardInterrupt as stop:
+            message = "Interrupted: networks that are trained are kept. Run the same command to go on."
+            raise Interrupted(message) from stop
+        target = Path(out).expanduser() if out else Path("runs") / f"{chosen.name}-{plan.key[:8]}"
+        with unless_empty(target):
+            return _run(plan, target, make_folder(folder), where, options, quiet, trained)
 
 
 def _run(
@@ -224,7 +226,7 @@ def _run(
     quiet: bool,
     trained: list[dict[str, Any]],
 ) -> Run:
-    if target.is_dir() and any(target.iterdir()) and not _is_run(target):
+    if target.is_dir() and any(target.iterdir()) and not folders.is_run(target):
         raise OutputError(f"The folder {str(target)!r} holds other things; name an empty one.")
     make_folder(target)
     _probe(plan, where)
@@ -255,7 +257,12 @@ def _run(
             gathered = _gathered(driver, target)
             bar.update(row, doing="")
             bar.stop()
-            identified, unread = _identify(reader, stores.kept, quiet)
+            identified, unread = _identify(
+                reader,
+                stores.kept,
+                quiet,
+                Terms(set(gathered.results), options.overwrite, options.time_limit),
+            )
     tally = driver.tally
     untrained = [
         {"unit": training.name, "method": "", "reason": failure.reason, "kind": failure.kind}
@@ -274,6 +281,7 @@ def _run(
         "executor": {"name": executor, "workers": driver.executor.workers},
         "seconds": time.perf_counter() - start,
     }
+    folders.check_still_ours(target, plan.key)
     writing.write(plan, target, gathered.results, where, facts)
     for name in TABLES:
         path = target / IDENTIFICATION.format(name)
@@ -292,7 +300,7 @@ def _run(
 
 
 class _Lost(Exception):
-    """Entries of the store that turned out to be damaged."""
+    """Entries of the store that turned out to be damaged, or to be gone."""
 
     def __init__(self, keys: set[str]) -> None:
         self.keys = keys
@@ -309,7 +317,7 @@ def _gathered(driver: Driver, target: Path) -> Gathered:
                 return _tabled(driver, target)
             except _Lost as found:
                 lost = found.keys
-                driver.tally.reused -= len(lost)
+                driver.tally.lose(len(lost))
                 if driver.overwrite == "never":
                     driver.miss(lost)
     except KeyboardInterrupt as stop:
@@ -324,7 +332,7 @@ def _tabled(driver: Driver, target: Path) -> Gathered:
     """Write the score table."""
     plan = driver.plan
     with atomically(target / SCORES) as path:
-        found = gather(plan, driver.stores, path, driver.tally.failed)
+        found = gather(plan, driver.stores, path, driver.tally.failed, driver.tally.absent)
         if found.lost:
             raise _Lost(found.lost)
         if not any(cell.method is not None and cell.key in found.results for cell in plan.cells):
@@ -346,19 +354,6 @@ def _chosen(plan: Plan, store: Store, where: torch.device, workers: int | None) 
     return "processes" if many or sum(c.seconds for c in costs(plan, store)) > _WORTH else "inline"
 
 
-def _is_run(folder: Path) -> bool:
-    """Whether a folder is a run, or the beginning of one that was killed before its manifest was written."""
-    ours = (SCORES, MAPS, CASES, MANIFEST, CONSISTENCY, *(IDENTIFICATION.format(name) for name in TABLES))
-    names = [path.name for path in folder.iterdir()]
-    if MANIFEST not in names:
-        return all(name in ours or name.startswith(tuple(f".{own}." for own in ours)) for name in names)
-    try:
-        found = json.loads((folder / MANIFEST).read_text())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(found, dict) and {"study", "plan", "code"} <= set(found)
-
-
 def _probe(plan: Plan, device: torch.device) -> None:
     """Try own metrics, and methods with given parameters, on one sample: faults are found before the work."""
     first = plan.subjects[0]
@@ -373,7 +368,7 @@ def _probe(plan: Plan, device: torch.device) -> None:
 
 
 def _identify(
-    reader: Reader, store: Store, quiet: bool
+    reader: Reader, store: Store, quiet: bool, terms: Terms
 ) -> tuple[Identification | None, list[dict[str, str]]]:
     """What can be read off the maps, where the study asks for it, and the failures."""
     with progress.bar(hidden=quiet or not reader.readings) as bar:
@@ -383,7 +378,7 @@ def _identify(
             bar.update(row, doing=name, advance=1)
 
         try:
-            return readings.compute(reader, store, watch)
+            return readings.compute(reader, store, watch, terms)
         except KeyboardInterrupt as stop:
             message = "Interrupted: all units are finished and kept. Run the same command to go on."
             raise Interrupted(message) from stop

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from verax.errors import MissingFile
 from verax.methods.base import Method
 from verax.networks import names
 from verax.tasks.base import Learnable
@@ -96,7 +97,12 @@ class Subject:
 
     def by_value(self) -> Subject:
         """The same subject with its weights in memory, so that it can travel to another machine."""
-        return replace(self, weights=self.weights.read_bytes()) if isinstance(self.weights, Path) else self
+        if not isinstance(self.weights, Path):
+            return self
+        try:
+            return replace(self, weights=self.weights.read_bytes())
+        except OSError as error:
+            raise MissingFile(f"The file {str(self.weights)!r} cannot be read: {error.strerror}.") from error
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ def verify(store: Store) -> Iterator[Problem | None]:
                 if entry is not None:
                     unpack(entry)
                 yield None
-            except Damaged as error:
+            except (Damaged, OutputError) as error:
                 yield Problem(path, str(error))
     for path in networks(store):
         weights, record = path.with_suffix(".safetensors"), path.with_suffix(".json")
@@ -162,7 +162,8 @@ def sweep(store: Store, *, old: bool = False, maps: bool = False, failures: bool
     with store.locked(alone=True) as had:
         if not had:
             raise OutputError(
-                f"The store {str(store.folder)!r} is in use, or its disk knows no locks: nothing was removed."
+                f"The store {str(store.folder)!r} is in use, cannot be written to, or its disk knows no "
+                "locks: nothing was removed."
             )
         removed = list(_rubbish(store, old, maps, failures))
         size = sum(_size(path) for path in removed)
@@ -199,8 +200,11 @@ def _rubbish(store: Store, old: bool, maps: bool, failures: bool) -> Iterator[Pa
                     info = dict(content["info"])
                     gone = (old and _old(info)) or (maps and _kind(content) == "maps" and "unit" in info)
                     used.update(() if gone else named_parts(content))
-                except (OSError, Damaged, KeyError, TypeError, ValueError):
-                    gone = old  # the next run that needs it will say so
+                except (OSError, Damaged, KeyError, TypeError, ValueError) as error:
+                    # the next run that needs it will say so; what belongs to somebody else, or to a format
+                    # of another version, may be sound for those who can read it, and keeps its parts
+                    gone = old and not isinstance(error, OSError)
+                    used.update(() if gone else (part for part in names if part.startswith(f"{key}.")))
             if gone:
                 yield path
         for name in names:

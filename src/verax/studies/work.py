@@ -29,7 +29,7 @@ from verax.errors import OutputError
 from verax.methods.base import METHODS, PEERS, Method
 from verax.metrics import Metric
 from verax.networks import library, names, teaching
-from verax.networks.inference import settings_kept
+from verax.networks.inference import ordinary
 from verax.networks.library import Packed
 from verax.networks.trained import Start
 from verax.networks.training import Watcher
@@ -187,12 +187,12 @@ def _pickles(thing: object, dumps: Dumps | None) -> bool:
 
 @contextmanager
 def pinned(device: torch.device) -> Iterator[None]:
-    """The number of threads that every unit has; put back afterwards, as is all that other people's code set.
+    """The threads and settings that every unit has; put back afterwards, with what other people's code set.
 
     Own methods and metrics, tasks and networks run inside: units after them must not notice.
     """
     state, drawn = random.getstate(), np.random.get_state()  # noqa: NPY002
-    with settings_kept(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with ordinary(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         if device.type == "cpu" and torch.get_num_threads() != THREADS:
             torch.set_num_threads(THREADS)
         try:

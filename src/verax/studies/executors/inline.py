@@ -40,7 +40,7 @@ class Inline:
         try:
             for job in jobs:
                 try:
-                    with _alarm(brief.time_limit):
+                    with alarm(brief.time_limit):
                         outcome = work.perform(brief, job, self.device)
                 except OutOfTime as error:  # it rang between the work and the end of the alarm
                     outcome = Outcome(job._replace(maps=None), failure=describe(error))
@@ -49,15 +49,22 @@ class Inline:
             work.forget()
 
 
+def can_ring() -> bool:
+    """Whether `alarm` works here: on a Unix, in the main thread."""
+    return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+
+
 @contextmanager
-def _alarm(seconds: float | None) -> Iterator[None]:
+def alarm(seconds: float | None) -> Iterator[None]:
     """Raise `OutOfTime` in the main thread after so many seconds."""
     if seconds is None:
         yield
         return
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+    if not can_ring():
         raise InvalidParameter(
-            "The executor 'inline' can keep a time limit only in the main thread of a Unix; try 'processes'."
+            "A time limit of what this process computes itself (with the executor 'inline', and functions of "
+            "a script or notebook) can be kept only in the main thread of a Unix; try 'processes', with "
+            "functions in a module."
         )
 
     def ring(number: int, frame: FrameType | None) -> None:

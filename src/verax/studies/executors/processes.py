@@ -16,13 +16,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 
-from verax.errors import InvalidParameter, OutputError
+from verax.errors import ClusterError, InvalidParameter, OutputError
 from verax.studies import work
 from verax.studies.failures import killed, late
+from verax.studies.stamps import stamp
 from verax.studies.work import Brief, Job, Outcome
 
 _TICK = 0.5
@@ -31,8 +32,15 @@ _TICK = 0.5
 _START = 300.0
 """Seconds that a worker may take to start (importing torch, reading the brief) on a busy machine."""
 
-_READY = "ready"
-"""The first thing that a worker says: the time of its first job counts from then on."""
+
+class _Ready(NamedTuple):
+    """The first thing that a worker says: the time of its first job counts from then on.
+
+    Attributes:
+        stamp: of the code that it has.
+    """
+
+    stamp: str
 
 
 def devices_for(device: torch.device, workers: int) -> list[torch.device]:
@@ -48,6 +56,12 @@ def cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not Linux
         return os.cpu_count() or 1
+
+
+_CHANGED = (
+    "A worker has other code than this process: a file of verax, or of own methods, metrics or tasks, has "
+    "changed since it was read. What is finished is kept; run it again."
+)
 
 
 @dataclass
@@ -82,6 +96,7 @@ class Processes:
     def outcomes(self, brief: Brief, jobs: Iterator[Job]) -> Iterator[Outcome]:
         """Each outcome as it comes; one job is with each worker."""
         data = pickle.dumps(brief)  # once, whatever the number of workers
+        code = stamp(brief)
         team: list[_Worker | None] = [None] * self.workers  # started when there is something to do
         again: deque[Job] = deque()  # whose worker died
         tried: set[str] = set()
@@ -99,7 +114,7 @@ class Processes:
                 busy = [worker for worker in team if worker is not None and worker.job is not None]
                 if not busy:
                     return
-                for worker in _settled(busy, brief.time_limit):
+                for worker in _settled(busy, brief.time_limit, code):
                     outcome = worker.outcome
                     if not worker.process.is_alive():
                         team[team.index(worker)] = None
@@ -119,7 +134,7 @@ class Processes:
                 worker.pipe.close()
 
 
-def _settled(busy: list[_Worker], limit: float | None) -> Iterator[_Worker]:
+def _settled(busy: list[_Worker], limit: float | None, code: str) -> Iterator[_Worker]:
     """The workers that are done (with an outcome), have died (without) or were killed for being late."""
     heard = set(wait([part for worker in busy for part in (worker.pipe, worker.process.sentinel)], _TICK))
     for worker in busy:
@@ -127,10 +142,12 @@ def _settled(busy: list[_Worker], limit: float | None) -> Iterator[_Worker]:
         allowed = None if limit is None else limit if worker.ready else limit + _START
         if worker.pipe in heard or worker.process.sentinel in heard:
             said = _said(worker)
-            if said == _READY:
+            if isinstance(said, _Ready):
+                if said.stamp != code:
+                    raise ClusterError(_CHANGED)
                 worker.ready, worker.since = True, time.monotonic()
                 continue
-            worker.outcome = cast("Outcome | None", said)
+            worker.outcome = said
             yield worker
         elif allowed is not None and time.monotonic() - worker.since >= allowed and not worker.pipe.poll():
             assert limit is not None
@@ -146,7 +163,7 @@ def _hand(worker: _Worker, job: Job) -> None:
         worker.pipe.send(job)
 
 
-def _said(worker: _Worker) -> Outcome | str | None:
+def _said(worker: _Worker) -> Outcome | _Ready | None:
     """What a worker says: that it is ready, or an outcome; None where it has died."""
     try:
         said = worker.pipe.recv() if worker.pipe.poll() else None
@@ -156,7 +173,7 @@ def _said(worker: _Worker) -> Outcome | str | None:
         worker.process.join()
     elif isinstance(said, OutputError):
         raise said
-    return cast("Outcome | str | None", said)
+    return cast("Outcome | _Ready | None", said)
 
 
 @contextmanager
@@ -190,7 +207,7 @@ def _serve(pipe: Connection, device: str) -> None:
         torch.set_num_threads(work.THREADS)
     try:
         brief: Brief = pickle.loads(pipe.recv_bytes())  # from the process that started this one
-        pipe.send(_READY)
+        pipe.send(_Ready(stamp(brief)))
         while True:
             job = pipe.recv()
             try:

@@ -11,7 +11,7 @@ import torch
 
 from verax.errors import OutputError
 from verax.studies import work
-from verax.studies.units import code_digest
+from verax.studies.stamps import version
 from verax.studies.work import Brief, Job, Outcome
 
 
@@ -44,11 +44,6 @@ class Luggage:
     owners: tuple[int | None, ...]
     version: str
     device: str
-
-
-def version() -> str:
-    """Names the code that results depend on: scores of different versions must not mix."""
-    return f"{code_digest()} torch {torch.__version__.partition('+')[0]}"
 
 
 def pack(brief: Brief, device: str, dumps: work.Dumps, put: Callable[[bytes], Any]) -> Luggage:
