@@ -157,6 +157,7 @@ def full_gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[Te
         chosen = select(out, targets)
     zeros = [zero for zero, _, _ in engine.notes]
     slope, *slopes = slopes_of(chosen, [leaf, *zeros])
+    engine.release()
     own = inputs * connected(slope)
     parts = []
     for (zero, bias, channels), g in zip(engine.notes, slopes, strict=True):

@@ -9,6 +9,8 @@ no surgery: functional, reused, in-place and residual spellings are seen as what
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
@@ -64,6 +66,10 @@ def _stranger(value: Any) -> bool:
     return True
 
 
+_MADE = threading.local()
+"""Where a pass forward of this thread notes its nodes, while there is one."""
+
+
 class _Node(torch.autograd.Function):
     """An autograd node with a given value and backward; ``tensor.grad_fn.call`` tells what produced it."""
 
@@ -72,6 +78,8 @@ class _Node(torch.autograd.Function):
         ctx: Any, value: Callable[[], Tensor], back: Back | None, call: Any, *inputs: Tensor
     ) -> Tensor:
         ctx.back, ctx.call = back, call
+        if (nodes := getattr(_MADE, "nodes", None)) is not None:
+            nodes.append(weakref.ref(ctx))
         return value()
 
     @staticmethod
@@ -123,6 +131,20 @@ class Engine(TorchFunctionMode):
     strict = True  # refuse unknown operations on the path
     hints: ClassVar[dict[str, str]] = {}  # operation -> what to say when it is refused
     masks = True  # masks and indices computed from the input may be used as constants
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nodes: list[weakref.ref[Any]] = []
+
+    def release(self) -> None:
+        """Let go of all that backward passes needed.
+
+        A tensor that the network overwrote is behind its own rule, which may hold it: a circle through nodes
+        of autograd, which Python cannot see and would never take apart.
+        """
+        for node in filter(None, (reference() for reference in self.nodes)):
+            node.back = node.call = None
+        self.nodes.clear()
 
     def __torch_function__(
         self,
@@ -301,8 +323,15 @@ def forward(engine: Engine, model: nn.Module, inputs: Tensor) -> tuple[Tensor, T
         entry = leaf.clone()  # a non-leaf: on the path, and the network may overwrite it
         Engine._mark(entry)
         engine.begin(entry)
-        with engine:
-            out = model(entry)
+        before, _MADE.nodes = getattr(_MADE, "nodes", None), engine.nodes
+        try:
+            with engine:
+                out = model(entry)
+        except BaseException:
+            engine.release()
+            raise
+        finally:
+            _MADE.nodes = before
     if isinstance(out, Tensor) and not on_path(out):
         raise UnsupportedOperation(UNCONNECTED)
     if not on_path(out) or (engine.strict and _SEEN not in out.grad_fn.metadata):
@@ -324,20 +353,22 @@ def propagate(
         targets: ``(N,)``.
         start: begin with 1 ("one"), with the output itself ("output") or with its positive part ("relu").
     """
-    with full_precision(inputs):
-        leaf, out = forward(engine, model, inputs)
-        with torch.enable_grad():
-            chosen = select(out, targets)
-        value = chosen.detach()
-        check_samples(model, inputs, targets, value)
-        seed = {"one": torch.ones_like(value), "output": value, "relu": value.clamp_min(0)}[start]
-        try:
+    try:
+        with full_precision(inputs):
+            leaf, out = forward(engine, model, inputs)
+            with torch.enable_grad():
+                chosen = select(out, targets)
+            value = chosen.detach()
+            check_samples(model, inputs, targets, value)
+            seed = {"one": torch.ones_like(value), "output": value, "relu": value.clamp_min(0)}[start]
             (result,) = torch.autograd.grad(chosen, leaf, seed)
-        except CheckpointError as error:
-            raise UnsupportedOperation(
-                "The network runs parts of itself again in the backward pass (checkpointing), where no rule "
-                "applies; switch that off."
-            ) from error
+    except CheckpointError as error:
+        raise UnsupportedOperation(
+            "The network runs parts of itself again in the backward pass (checkpointing), where no rule "
+            "applies; switch that off."
+        ) from error
+    finally:
+        engine.release()
     return result.detach(), value
 
 
