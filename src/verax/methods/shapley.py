@@ -86,6 +86,21 @@ def _inverse_times(matrix: Tensor, right: Tensor, filling: Tensor | float = 0.0)
     return found
 
 
+def _merged(rows: Tensor, wanted: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows that were drawn several times, or whose complement was, as one: what is wanted, and weights.
+
+    The first of them has all the weight, the others none.
+    """
+    gram = rows @ rows.mT
+    size = gram.diagonal(dim1=1, dim2=2).sqrt()
+    cosine = gram / (size[:, :, None] * size[:, None, :]).clamp(min=1e-300)
+    sign = cosine.sign() * (cosine.abs() > 1 - 1e-9)  # one player more or less changes it by far more
+    total = (sign.abs() @ weights[..., None])[..., 0]
+    mean = (sign @ (weights * wanted)[..., None])[..., 0] / total.clamp(min=1e-300)
+    later = sign.tril(-1).any(2)
+    return mean, torch.where(later, 0.0, total)
+
+
 def _least_squares(rows: Tensor, wanted: Tensor, weights: Tensor, active: Tensor) -> Tensor:
     """Weighted least squares of rows ``(N, K, P)``: ``(N, P)``, the shortest of all solutions.
 
@@ -93,23 +108,29 @@ def _least_squares(rows: Tensor, wanted: Tensor, weights: Tensor, active: Tensor
     the players: rows have zero sum, so it leaves open the mean of the active players and the dummies, which
     are filled in; that changes no solution.
     """
-    root = weights.sqrt()
-    a, b = rows * root[..., None], (wanted * root)[..., None]
-    found = a.new_zeros(len(a), a.shape[2], 1)
-    short = active.sum(1) > a.shape[1]
+    found = rows.new_zeros(len(rows), rows.shape[2], 1)
+    short = active.sum(1) > rows.shape[1]
     if short.any():
-        x = a[short]
-        found[short] = x.mT @ _inverse_times(x @ x.mT, b[short])
+        some = rows[short]
+        mean, heavy = _merged(some, wanted[short], weights[short])
+        root = heavy.sqrt()[..., None]
+        x = some * root
+        found[short] = x.mT @ _inverse_times(
+            x @ x.mT, mean[..., None] * root, torch.diag_embed(1.0 * (heavy == 0))
+        )
     if not short.all():
         known = ~short
+        root = weights[known].sqrt()[..., None]
         # the active players first: no sample has more of them here than rows
         order = (
-            active[known].to(torch.int8).sort(dim=1, descending=True, stable=True).indices[:, : a.shape[1]]
+            active[known].to(torch.int8).sort(dim=1, descending=True, stable=True).indices[:, : rows.shape[1]]
         )
-        there = active[known].gather(1, order).to(a)
-        x = a[known].gather(2, order[:, None].expand(-1, a.shape[1], -1))
+        there = active[known].gather(1, order).to(rows)
+        x = rows[known].gather(2, order[:, None].expand(-1, rows.shape[1], -1)) * root
         mean = there[:, :, None] * there[:, None, :] / there.sum(1).clamp(min=1)[:, None, None]
-        values = _inverse_times(x.mT @ x, x.mT @ b[known], mean + torch.diag_embed(1 - there))
+        values = _inverse_times(
+            x.mT @ x, x.mT @ (wanted[known][..., None] * root), mean + torch.diag_embed(1 - there)
+        )
         found[known] = found[known].scatter(1, order[..., None], values)
     return found[..., 0]
 
