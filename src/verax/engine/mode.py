@@ -376,16 +376,18 @@ def check_samples(model: nn.Module, inputs: Tensor, targets: Tensor, values: Ten
     """Refuse a network whose output for one sample depends on the samples beside it.
 
     Which dimension holds the samples cannot be read off a tensor (transformers put them second), so outputs
-    are compared instead of reductions forbidden: the first and the last sample are run again alone. A mean,
-    a roll or an anchor changes one of them, whatever the network does in between.
+    are compared instead of reductions forbidden: the first and the last sample are run again without the
+    others, in another order, the first one twice. A mean, a roll, a flip or an anchor changes one of them,
+    whatever the network does in between; where there are no others, each is run alone.
     """
     count = len(inputs)
     if count < 2:
         return
     tolerance = {torch.float64: 1e-6, torch.float32: 1e-3}.get(values.dtype, 0.1)
-    for row in (slice(0, 1), slice(count - 1, count)):
-        again = select(forward(_Plain(), model, inputs[row])[1], targets[row]).detach()
-        if bool(((again - values[row]).abs() > tolerance * values.abs().max()).any()):
+    last = count - 1
+    for rows in ([last, 0, 0],) if count > 2 else ([0], [1]):
+        again = select(forward(_Plain(), model, inputs[rows])[1], targets[rows]).detach()
+        if bool(((again - values[rows]).abs() > tolerance * values.abs().max()).any()):
             raise UnsupportedOperation(
                 "The network's output for one sample depends on the other samples of the batch."
             )
