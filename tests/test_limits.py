@@ -71,7 +71,6 @@ MIXING = {
     "first sample": lambda x: x - x[:1],
     "last sample": lambda x: x - x[-1:],
     "flip": lambda x: x.flip(0) + x,
-    "running sum": lambda x: x.cumsum(0),
     "roll back": lambda x: x + x.roll(-1, 0),
     "largest": lambda x: x + x.amax(0, keepdim=True),
 }
