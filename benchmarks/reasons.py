@@ -51,6 +51,32 @@ def _small(result: Result) -> bool:
 
 REASONS = [
     Reason(
+        "A GPU waits for launches: a pass of one sample takes nearly as long there as one of a hundred. Each "
+        "method asks one sample how many outputs the network has, and those with rules send a few samples "
+        "through it again to see that samples do not mix; each operation passes through Python. On networks "
+        "that take few milliseconds for the whole batch this is what is seen. It does not grow with the "
+        "batch.",
+        lambda r: (
+            r.device == "cuda"
+            and r.league in ("methods", "overhead")
+            and r.row not in (*PERTURBATIONS, *MANY)
+            and (behind(r) or r.league == "overhead")
+            and "224" not in r.network
+        ),
+    ),
+    Reason(
+        "On a GPU one pass takes as many rows as fit into a budget of memory, eight times that of a CPU;"
+        " the smaller call does not fill it. From there on memory is flat.",
+        lambda r: r.device == "cuda" and r.league == "growth" and ": memory" in r.row,
+    ),
+    Reason(
+        "With fewer pairs of coalitions than segments, some are drawn twice or are sums of others; what is "
+        "left open by such a sample needs the eigenvectors of its Gram matrix, which a GPU computes one "
+        "matrix after the other. On a network that takes 40 ms for all masks that is most of the time. With "
+        "the usual number of coalitions there is no such sample.",
+        lambda r: r.league == "floors" and r.row == "kernel-shap",
+    ),
+    Reason(
         "Before a method begins, the network is asked once how many outputs it has, which with one "
         "sample is a forward pass more than peers make. Inputs are checked, and modes, gradients and "
         "all random numbers are set aside and put back, about half a millisecond, which is as long as a"
@@ -60,7 +86,7 @@ REASONS = [
     ),
     Reason(
         "The rule engine sees every operation of the network in Python, some ten microseconds for each,"
-        " and two passes of one sample check that samples do not mix; with one sample or a small dense "
+        " and a pass of up to three samples checks that samples do not mix; with one sample or a small dense "
         "network the method itself takes no longer. In return the same code is right on functional, "
         "in-place, reused and residual networks (see the correctness league).",
         lambda r: r.league in ("methods", "overhead") and _small(r) and r.row.startswith(RULES),

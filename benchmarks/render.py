@@ -177,7 +177,7 @@ def not_ahead(results: list[Result]) -> str:
     """Every row that is behind or misses its target, under its reason."""
     groups: dict[str, list[Result]] = {}
     for r in results:
-        if r.league != "floors" and (behind(r) or unmet(r)):
+        if behind(r) or unmet(r):
             words = reason(r)
             if words is None:
                 raise SystemExit(f"The row {r.key} is behind and has no reason in benchmarks/reasons.py.")
@@ -316,6 +316,7 @@ def gpu(records: dict[str, Record]) -> str:
             text.append(not_ahead(record.results))
         elif name.startswith("growth"):
             text.append(grown(record))
+            text.append(not_ahead(record.results))
         if record.skipped:
             text.append(f"{len(record.skipped)} rows were left out ({_why(record.skipped)}).\n")
     return "\n".join(text) + "\n"
