@@ -1,6 +1,34 @@
-"""Every test has a store of its own, so that nothing is read from or left in the user's cache."""
+"""Every test has a store of its own, so that nothing is read from or left in the user's cache.
+
+``--fast-paths always`` takes every fast path for networks of any size, ``never`` none of them: the proofs of
+methods hold either way (`make test-full`).
+"""
 
 import pytest
+
+from verax.engine import convolutions, layouts
+
+
+def pytest_addoption(parser):
+    parser.addoption("--fast-paths", choices=("usual", "always", "never"), default="usual")
+
+
+@pytest.fixture(autouse=True)
+def fast_paths(request, monkeypatch):
+    wanted = request.config.getoption("--fast-paths")
+    if wanted == "usual":
+        return
+    least = 0 if wanted == "always" else 2**62
+    for module, name in ((convolutions, "_WORTH"), (convolutions, "_WORTH_ON_CPU"), (layouts, "_ROWS")):
+        monkeypatch.setattr(module, name, least)
+    if wanted == "always":
+        quick = convolutions.quick
+
+        def choose(call, cuda):
+            simple = len(call.stride) == 2 and call.groups == 1 and max(call.dilation) == 1
+            return quick(call, True) or (convolutions.by_phases if simple else None)
+
+        monkeypatch.setattr(convolutions, "quick", choose)
 
 
 @pytest.fixture(autouse=True)

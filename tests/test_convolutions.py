@@ -186,6 +186,25 @@ def test_other_precisions_and_transforms_take_the_usual_way(as_on_a_gpu):
     assert not as_on_a_gpu
 
 
-def test_a_cpu_takes_the_usual_way():
-    with quickly(plain(), torch.zeros(512, 3, 64, 64)) as mode:
+def test_small_passes_and_compiled_networks_take_the_usual_way(monkeypatch):
+    monkeypatch.setattr(convolutions, "_WORTH_ON_CPU", 2**17)
+    for rows, quick_one in ((10, False), (11, True)):
+        with quickly(plain(), torch.zeros(rows, 3, 64, 64)) as mode:
+            assert isinstance(mode, QuickTransposes) is quick_one
+    with quickly(torch.compile(plain()), torch.zeros(11, 3, 64, 64)) as mode:
         assert mode is None
+
+
+def test_a_layer_is_itself_with_any_weight_and_bias(monkeypatch):
+    monkeypatch.setattr(convolutions, "_WORTH_ON_CPU", 0)
+    x = torch.randn(2, 3, 9, 9, dtype=torch.float64, generator=G).requires_grad_()
+    weight, other = (torch.randn(4, 3, 3, 3, dtype=torch.float64, generator=G) for _ in range(2))
+    bias = torch.randn(4, dtype=torch.float64, generator=G)
+    run = convolutions.layer(Operation.parse(F.conv2d, (x, weight, bias, 2), {}))
+    for w, b in ((weight, bias), (other, None)):
+        z, expected = run(x, w, b), F.conv2d(x, w, b, 2)
+        assert "_Linear" in type(z.grad_fn).__name__
+        torch.testing.assert_close(z, expected)
+        g = torch.randn(z.shape, dtype=torch.float64, generator=G)
+        found, wanted = (torch.autograd.grad(out, x, g)[0] for out in (z, expected))
+        torch.testing.assert_close(found, wanted)

@@ -92,7 +92,7 @@ class Biases(Engine):
 
     def linear(self, operation: Operation) -> Tensor:
         """The bias of a convolution or a dense layer."""
-        value: Tensor = self.native(operation)
+        value = super().linear(operation)
         bias = (*operation.args, None)[2]
         if bias is None:
             return value

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -31,6 +31,9 @@ _SMALL = 3
 
 _WORTH = 2**22
 """Numbers of a pass on a GPU from which it waits for arithmetic rather than for launches."""
+
+_WORTH_ON_CPU = 2**17
+"""Numbers of a pass on a CPU: ten pictures of 64 x 64."""
 
 
 @dataclass(frozen=True)
@@ -223,18 +226,41 @@ def _plain(args: tuple[Any, ...]) -> bool:
     )
 
 
-def _made(operation: Operation) -> bool:
-    """Whether a network makes its kernel, which may then depend on the input as well."""
-    rest = tree_leaves((operation.args[1:], operation.kwargs))
-    return any(value.grad_fn is not None for value in rest if isinstance(value, Tensor))
+def worth(inputs: Tensor) -> bool:
+    """Whether a pass has so many numbers that a quick transpose brings more than its call costs."""
+    return inputs.ndim == 4 and inputs.numel() >= (_WORTH if inputs.is_cuda else _WORTH_ON_CPU)
+
+
+def layer(operation: Operation) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
+    """The call of a layer as a function of input, weight and bias, with a quick transpose where there is one.
+
+    Gradients are for the input alone.
+    """
+    x, rest, options = operation.args[0], operation.args[3:], operation.kwargs
+    call = Convolution.of(operation) if worth(x) else None
+    back = None if call is None else quick(call, x.is_cuda)
+
+    def run(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        result: Tensor = operation.function(x, weight, bias, *rest, **options)
+        return result
+
+    if call is None or back is None:
+        return run
+
+    def swift(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        own = replace(call, weight=weight.detach())
+        made: Tensor = _Linear.apply(x, lambda x: run(x, weight, bias), back, own)  # type: ignore[no-untyped-call]
+        return made
+
+    return swift
 
 
 def quickly(model: nn.Module, inputs: Tensor) -> AbstractContextManager[Any]:
     """A context for a pass forward after which gradients come back faster, where that is worth it.
 
-    On a CPU, and for small passes, calls cost more than they bring. A compiled network is left alone.
+    For small passes, calls cost more than they bring. A compiled network is left alone.
     """
-    if not inputs.is_cuda or inputs.ndim != 4 or inputs.numel() < _WORTH:
+    if not worth(inputs):
         return nullcontext()
     compiled = any(type(module).__name__ == "OptimizedModule" for module in model.modules())
     return nullcontext() if compiled else QuickTransposes()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from verax.engine.batching import accumulate, rows_within_budget
 from verax.engine.convolutions import quickly
+from verax.engine.layouts import fastest
 from verax.errors import InvalidInput, UnsupportedOperation
 
 UNCONNECTED = (
@@ -27,9 +28,9 @@ def select(outputs: object, targets: Tensor) -> Tensor:
     return outputs.gather(1, targets[:, None])[:, 0]
 
 
-def leaf(inputs: Tensor) -> Tensor:
+def leaf(inputs: Tensor, layout: torch.memory_format = torch.contiguous_format) -> Tensor:
     """A private copy of the inputs that gradients can be taken for."""
-    return inputs.detach().clone(memory_format=torch.contiguous_format).requires_grad_()
+    return inputs.detach().clone(memory_format=layout).requires_grad_()
 
 
 def slopes_of(chosen: Tensor, sources: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
@@ -52,13 +53,13 @@ def connected(slope: Tensor | None) -> Tensor:
 def gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     """The gradient of each sample's explained output: shape of `inputs`; the weights' grads are untouched."""
     with torch.enable_grad():
-        point = leaf(inputs)
+        point = leaf(inputs, fastest(model, inputs))
         with quickly(model, inputs):
             chosen = select(model(point.clone()), targets)  # a copy: a network may work in place on its input
         (slope,) = slopes_of(chosen, [point])
     if slope is None and _still(model, inputs, targets, chosen.detach()):
         return torch.zeros_like(inputs)
-    return connected(slope).detach()
+    return connected(slope).detach().contiguous()
 
 
 def _still(model: nn.Module, inputs: Tensor, targets: Tensor, before: Tensor) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from verax.engine import convolutions
 from verax.engine.operations import Operation
 from verax.errors import UnsupportedOperation
 
@@ -114,12 +115,12 @@ def layer_call(operation: Operation) -> LinearCall:
     """A convolution or a dense layer."""
     source, w, b = (*operation.args, None)[:3]
     weight, bias = w.detach(), None if b is None else b.detach()
-    dense, rest, options = operation.name == "linear", operation.args[3:], operation.kwargs
+    dense, run = operation.name == "linear", convolutions.layer(operation)
     return record(
         "dense" if dense else "conv",
         source,
-        lambda x: operation.function(x, weight, bias, *rest, **options),
-        lambda x, w: operation.function(x, w, None, *rest, **options),
+        lambda x: run(x, weight, bias),
+        lambda x, w: run(x, w, None),
         weight,
         bias if bias is None or dense else bias.reshape(-1, *[1] * (weight.dim() - 2)),
         None if "transpose" in operation.name else 0,

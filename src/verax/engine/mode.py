@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import CheckpointError
 
+from verax.engine.convolutions import layer
 from verax.engine.decomposition import FUSED, attention_with_weights, multihead
 from verax.engine.gradients import UNCONNECTED, select
 from verax.engine.gradients import leaf as leaf_of
@@ -131,6 +132,8 @@ class Engine(TorchFunctionMode):
     strict = True  # refuse unknown operations on the path
     hints: ClassVar[dict[str, str]] = {}  # operation -> what to say when it is refused
     masks = True  # masks and indices computed from the input may be used as constants
+    layout = torch.contiguous_format  # of the input, and so of what the network makes of it
+    watchful = True  # look whether samples mix
 
     def __init__(self) -> None:
         super().__init__()
@@ -229,8 +232,16 @@ class Engine(TorchFunctionMode):
         return operation.run()
 
     # Aliases at class level: an instance attribute would make a reference cycle that holds the graph.
-    routing = activation = elementwise = linear = matmul = add = mul = pool = maxpool = native
+    routing = activation = elementwise = matmul = add = mul = pool = maxpool = native
     layernorm = softmax = native
+
+    def linear(self, operation: Operation) -> Tensor:
+        """A layer as PyTorch differentiates it for its input, by a quicker transpose where there is one."""
+        source, *more = (*operation.args, None)[:3]
+        if len(operation.args) < 2 or any(isinstance(t, Tensor) and t.grad_fn is not None for t in more):
+            made: Tensor = self.native(operation)  # a network that makes its kernels, maybe from its input
+            return made
+        return layer(operation)(source, *more)
 
     def attention(self, operation: Operation) -> Tensor:
         """Attention in primitive calls (the mode is off inside a handler, hence ``with self``)."""
@@ -319,7 +330,7 @@ def full_precision(*tensors: Tensor) -> AbstractContextManager[Any]:
 def forward(engine: Engine, model: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor]:
     """The input leaf and the network's output under the engine."""
     with torch.enable_grad():
-        leaf = leaf_of(inputs)
+        leaf = leaf_of(inputs, engine.layout)
         entry = leaf.clone()  # a non-leaf: on the path, and the network may overwrite it
         Engine._mark(entry)
         engine.begin(entry)
@@ -359,7 +370,8 @@ def propagate(
             with torch.enable_grad():
                 chosen = select(out, targets)
             value = chosen.detach()
-            check_samples(model, inputs, targets, value)
+            if engine.watchful:
+                check_samples(model, inputs, targets, value)
             seed = {"one": torch.ones_like(value), "output": value, "relu": value.clamp_min(0)}[start]
             (result,) = torch.autograd.grad(chosen, leaf, seed)
     except CheckpointError as error:

@@ -233,8 +233,7 @@ class DeepLift(Engine):
         """Linear layers pass multipliers by their adjoint."""
         if self.reveal_cancel:
             return apply_rule(layer_call(operation), adjoint())
-        plain: Tensor = self.native(operation)
-        return plain
+        return super().linear(operation)
 
     def matmul(self, operation: Operation) -> Tensor:
         """A product with a constant is a dense layer; of two paths, the Shapley value of the factors."""

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from verax.engine.batching import rows_within_budget, with_halving
 from verax.engine.convolutions import Convolution, transpose
 from verax.engine.gradients import select
+from verax.engine.layouts import fastest
 from verax.engine.mode import attach, forward, full_precision, propagate
 from verax.engine.multipliers import DeepLift, check_sum
 from verax.engine.operations import Operation
@@ -33,9 +34,10 @@ class Pairs(DeepLift):
     `propagate` notices, as it runs samples alone too.
     """
 
-    def __init__(self, references: int, own: bool = False) -> None:
+    def __init__(self, references: int, layout: torch.memory_format, own: bool = False) -> None:
         super().__init__()
         self.references = references
+        self.layout = layout
         self.samples = 1
         self.own = own  # whether every row has memory of its own, which the network may overwrite
 
@@ -110,21 +112,23 @@ def mean_deeplift(model: nn.Module, inputs: Tensor, references: Tensor, targets:
         targets: ``(N,)``.
     """
     references = references.to(inputs)
-    count = len(references)
+    count, layout = len(references), fastest(model, references)
 
     def compute(rows: int) -> Tensor:
         total = torch.zeros_like(inputs)
-        step = -(-count // -(-count // rows))  # parts of about the same size
-        together, own = max(1, rows // step), False
+        step = -(-count // max(1, round(count / rows)))  # parts of about the same size
+        together, own, watchful = max(1, rows // step), False, True
         for first in range(0, count, step):
             part = references[first : first + step]
-            engine = Pairs(len(part), own)
+            engine = Pairs(len(part), layout, own)
+            engine.watchful = watchful
             with full_precision(inputs):
                 before = forward(engine, model, part)[1].detach()
             for start in range(0, len(inputs), together):
                 some = slice(start, min(start + together, len(inputs)))
                 total[some] += _sum_over(engine, model, inputs[some], part, targets[some], before)
-            own = engine.own
+                engine.watchful = False  # a network that mixes samples does so in every pass
+            own, watchful = engine.own, False
         return total / count
 
     times = _GPU if inputs.is_cuda else 1
