@@ -6,9 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from spellings import SPELLINGS, Spelled, Transformer, plain, residual
-from verax.engine import convolutions
+from verax.engine import convolutions, gradients
 from verax.engine.convolutions import (
     Convolution,
     QuickTransposes,
@@ -208,3 +209,18 @@ def test_a_layer_is_itself_with_any_weight_and_bias(monkeypatch):
         g = torch.randn(z.shape, dtype=torch.float64, generator=G)
         found, wanted = (torch.autograd.grad(out, x, g)[0] for out in (z, expected))
         torch.testing.assert_close(found, wanted)
+
+
+def test_parts_that_run_again_in_the_backward_pass_keep_their_gradient(as_on_a_gpu, monkeypatch):
+    monkeypatch.setattr(convolutions, "_WORTH_ON_CPU", 0)
+    model = plain().double().eval()
+    x = torch.rand(3, 3, 16, 16, dtype=torch.float64, generator=G)
+    targets = torch.ones(3, dtype=torch.int64)
+
+    class Again(nn.Module):
+        def forward(self, x):
+            return checkpoint(model, x, use_reentrant=False)
+
+    expected = gradient(model, x, torch.enable_grad())
+    torch.testing.assert_close(gradients.gradient(Again(), x, targets), expected)
+    assert as_on_a_gpu

@@ -305,3 +305,36 @@ def test_metrics_refuse_numbers_that_are_none(x):
         lambda: faithfulness.deletion(Net(), x, TARGETS, x, baseline=NAN), InvalidParameter, "baseline.*nan"
     )
     refused(lambda: faithfulness.perturbation_area([1.0]), InvalidInput, "tensor")
+
+
+class Asked(nn.Module):
+    """Counts how often it runs."""
+
+    def __init__(self, outputs=3):
+        super().__init__()
+        self.last, self.passes = nn.Linear(4, outputs), 0
+
+    def forward(self, x):
+        self.passes += 1
+        return self.last(x)
+
+
+def test_a_network_is_asked_once_how_many_outputs_it_has():
+    model, x, y = Asked(), torch.rand(2, 4), torch.tensor([0, 2])
+    for passes in (2, 3, 4):
+        verax.explain(model, x, y, "gradient")
+        assert model.passes == passes
+    with pytest.raises(InvalidInput, match="Target 3 does not exist: the network has outputs 0 to 2"):
+        verax.explain(model, x, torch.tensor([0, 3]), "gradient")
+
+
+def test_a_network_is_asked_again_when_it_has_other_layers_or_a_target_seems_wrong():
+    model, x = Asked(3), torch.rand(2, 4)
+    verax.explain(model, x, torch.tensor([0, 2]), "gradient")
+    model.last = nn.Linear(4, 2)
+    with pytest.raises(InvalidInput, match="outputs 0 to 1"):
+        verax.explain(model, x, torch.tensor([0, 2]), "gradient")
+    model.last = nn.Linear(4, 9)
+    verax.explain(model, x, torch.tensor([0, 8]), "gradient")
+    model.last.weight.data, model.last.bias.data = torch.rand(12, 4), torch.rand(12)
+    verax.explain(model, x, torch.tensor([0, 11]), "gradient")

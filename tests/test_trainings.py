@@ -252,6 +252,29 @@ def test_a_training_that_fails_in_a_thread_leaves_the_others_alone(little, monke
     assert len(teacher.trained) == 2
 
 
+def test_a_training_that_has_no_room_beside_others_is_repeated_alone(little, monkeypatch):
+    little()
+    real, tried = teaching.train, []
+
+    def crowded(task, network, **options):
+        tried.append(options["seed"])
+        if options["seed"] == 1 and threading.current_thread() is not threading.main_thread():
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real(task, network, **options)
+
+    monkeypatch.setattr(teaching, "train", crowded)
+    monkeypatch.setattr(trainings, "_calm", lambda training: True)
+    Path("store").mkdir()
+    inline = EXECUTORS.get("inline")(CPU)
+    teacher = Teacher(specs.study(STUDY), Store(Path("store")), inline, CPU, beside=Threads(CPU, 2))
+    seen = []
+    teacher.watch = lambda done, words: seen.append(done)
+    teacher.teach(ahead("store").trainings)
+    assert not teacher.failed
+    assert len(teacher.trained) == sum(seen) == 3
+    assert tried.count(1) == 2
+
+
 def test_threads_let_go_of_trainings_that_nobody_waits_for():
     stop, started = threading.Event(), threading.Event()
 

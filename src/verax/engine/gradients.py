@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import CheckpointError
 
 from verax.engine.batching import accumulate, rows_within_budget
 from verax.engine.convolutions import quickly
@@ -52,9 +55,18 @@ def connected(slope: Tensor | None) -> Tensor:
 
 def gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     """The gradient of each sample's explained output: shape of `inputs`; the weights' grads are untouched."""
+    try:
+        return _gradient(model, inputs, targets, quickly(model, inputs))
+    except CheckpointError:  # what runs again in the backward pass does so without quick transposes
+        return _gradient(model, inputs, targets, nullcontext())
+
+
+def _gradient(
+    model: nn.Module, inputs: Tensor, targets: Tensor, passing: AbstractContextManager[Any]
+) -> Tensor:
     with torch.enable_grad():
         point = leaf(inputs, fastest(model, inputs))
-        with quickly(model, inputs):
+        with passing:
             chosen = select(model(point.clone()), targets)  # a copy: a network may work in place on its input
         (slope,) = slopes_of(chosen, [point])
     if slope is None and _still(model, inputs, targets, chosen.detach()):

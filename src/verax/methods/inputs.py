@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -166,6 +167,38 @@ def network_outputs(model: nn.Module, inputs: Tensor, batch_size: int = 256) -> 
     return _answers(model, inputs, batch_size)[0]
 
 
+_OUTPUTS: WeakKeyDictionary[nn.Module, tuple[tuple[object, ...], int, bool]] = WeakKeyDictionary()
+"""What was asked of a network last, how many outputs it has there, and whether it gives a tensor."""
+
+
+def _count_outputs(model: nn.Module, inputs: Tensor, batch_size: int, targets: object) -> tuple[int, bool]:
+    """How many outputs a network has, and whether it gives them as a tensor.
+
+    One sample tells. It is asked again where it may have changed, and before a target is refused; and on a
+    GPU, which does not survive a target that is not there.
+    """
+    layers = tuple((id(weight), weight.shape) for weight in model.parameters())
+    kind = (inputs.shape[1:], inputs.dtype, inputs.device, layers)
+    known = _OUTPUTS.get(model)
+    if known is not None and known[0] == kind and not inputs.is_cuda:
+        try:
+            check_targets(targets, len(inputs), known[1])
+        except InvalidInput:
+            pass
+        else:
+            return known[1:]
+    scores, plain = _answers(model, inputs, batch_size, first=True)
+    _check_scores(scores)
+    _OUTPUTS[model] = (kind, scores.shape[1], plain)
+    return scores.shape[1], plain
+
+
+def _check_scores(scores: Tensor) -> None:
+    if not scores.is_floating_point():
+        kind = str(scores.dtype).removeprefix("torch.")
+        raise InvalidInput(f"The network gives {kind} numbers, such as names of classes, not scores of them.")
+
+
 def prepared(
     model: nn.Module, inputs: object, targets: object, batch_size: int = 256, *, output: str = "logit"
 ) -> tuple[nn.Module, Tensor, Tensor]:
@@ -187,11 +220,11 @@ def prepared(
     asked = explained(model, output)
     given = check_inputs(inputs)
     x = given.detach().to(device_of(model), dtype_of(model, given.dtype)).clone()
-    # one sample tells how many outputs there are; all are needed only to find the predicted class
-    scores, plain = _answers(asked, x, batch_size, first=targets is not None)
-    if not scores.is_floating_point():
-        kind = str(scores.dtype).removeprefix("torch.")
-        raise InvalidInput(f"The network gives {kind} numbers, such as names of classes, not scores of them.")
-    wanted = scores.argmax(1) if targets is None else targets
-    chosen = check_targets(wanted, len(x), scores.shape[1]).to(x.device)
+    if targets is None:
+        scores, plain = _answers(asked, x, batch_size)
+        _check_scores(scores)
+        chosen = scores.argmax(1)
+    else:
+        outputs, plain = _count_outputs(asked, x, batch_size, targets)
+        chosen = check_targets(targets, len(x), outputs).to(x.device)
     return asked if plain else Explained(asked, "logit"), x, chosen

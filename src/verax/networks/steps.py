@@ -24,6 +24,12 @@ _WARM_UP = 3  # steps before a recording, in which libraries choose their kernel
 _RECORDING = threading.Lock()  # one at a time
 
 
+def give_back() -> None:
+    """Give memory that no tensor has back to the GPU; not while another thread records, which forbids it."""
+    with _RECORDING:
+        torch.cuda.empty_cache()
+
+
 def schedule(recipe: Recipe, steps: int) -> tuple[Tensor, Tensor]:
     """The learning rate and the first momentum of every step, float64 of shape ``(steps,)``.
 

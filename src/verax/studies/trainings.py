@@ -97,13 +97,20 @@ class Teacher:
         for wave in waves(chosen):
             calm = [] if self.beside is None else [training for training in wave if _calm(training)]
             rest = [training for training in wave if training not in calm]
-            for executor, part in ((self.beside, calm), (self.executor, rest)):
-                if executor is not None and part:
-                    self._teach(executor, part)
+            again = list[Training]()  # those that did not fit beside others
+            if self.beside is not None and calm:
+                self._teach(self.beside, calm, again)
+            if rest:
+                self._teach(self.executor, rest)
+            if again:
+                self._teach(Inline(self.device), again)
         order = {(t.task.name, t.network, t.seed): place for place, t in enumerate(trainings)}
         self.trained.sort(key=lambda entry: order[entry["task"], entry["network"], entry["seed"]])
 
-    def _teach(self, executor: Executor, wave: Sequence[Training]) -> None:
+    def _teach(
+        self, executor: Executor, wave: Sequence[Training], again: list[Training] | None = None
+    ) -> None:
+        """Let an executor train some networks; with `again`, those without enough memory are put there."""
         cells = tuple(map(self._cell, wave))
         last = wave[0].name
 
@@ -121,7 +128,11 @@ class Teacher:
         brief = Brief(self.study, cells, time_limit=self.time_limit, training=True, watch=shown)
         with closing(performed(executor, brief, self.device, jobs)) as outcomes:
             for outcome in outcomes:
-                self._settle(wave[outcome.job.cell], outcome)
+                training = wave[outcome.job.cell]
+                if again is not None and outcome.failure is not None and outcome.failure.kind == "memory":
+                    again.append(training)
+                else:
+                    self._settle(training, outcome)
 
     def _cell(self, training: Training) -> Cell:
         """A training as a cell; the weights of its subject are those that it starts from, if any."""

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
+from verax.devices import HEAP
 from verax.errors import ClusterError, InvalidParameter, OutputError
 from verax.studies import work
 from verax.studies.failures import killed, late
@@ -205,6 +206,7 @@ def _serve(pipe: Connection, device: str) -> None:
     threading.Thread(target=_orphaned, args=(os.getppid(),), daemon=True).start()
     if device == "cpu":
         torch.set_num_threads(work.THREADS)
+        HEAP.keep()
     try:
         brief: Brief = pickle.loads(pipe.recv_bytes())  # from the process that started this one
         pipe.send(_Ready(stamp(brief)))

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 
 from verax.errors import Interrupted
+from verax.networks.steps import give_back
 from verax.networks.training import Progress
 from verax.studies import work
 from verax.studies.work import Brief, Job, Outcome
@@ -27,7 +28,10 @@ R = TypeVar("R")
 def side_by_side(
     jobs: Iterator[Callable[[], R]], workers: int, device: torch.device, stop: threading.Event | None = None
 ) -> Iterator[R]:
-    """Run jobs in threads, each on a stream of its own; gives what they return as it comes.
+    """Run jobs in threads, each thread on a stream of its own; gives what they return as it comes.
+
+    Torch keeps the memory of a job for the stream that it was used on, so that jobs after it in the same
+    thread have it; what is left over is given back between two jobs, for threads whose jobs are larger.
 
     Args:
         jobs: taken as fast as they can be run.
@@ -35,13 +39,17 @@ def side_by_side(
         device: of the streams.
         stop: set when nobody waits any more; jobs under way may look at it.
     """
+    mine = threading.local()
 
     def one(job: Callable[[], R]) -> R:
         if device.type != "cuda":
             return job()
-        with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
+        if not hasattr(mine, "stream"):
+            mine.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        with torch.cuda.device(device), torch.cuda.stream(mine.stream):
             result = job()
-            torch.cuda.current_stream(device).synchronize()
+            mine.stream.synchronize()
+            give_back()
         return result
 
     with ThreadPoolExecutor(workers) as pool:
