@@ -207,7 +207,11 @@ def merged(old: Record, new: Record) -> Record:
     """A record with rows that were measured again in their places, and new ones behind the others."""
     again = {result.key: result for result in new.results}
     rows = [again.pop(result.key, result) for result in old.results]
-    return replace(new, results=[*rows, *again.values()], details=old.details | new.details)
+    asked = {line.partition(": ")[0] for line in new.skipped}
+    asked |= {f"{result.row} on {result.network}, batch {result.batch}" for result in new.results}
+    skipped = [line for line in old.skipped if line.partition(": ")[0] not in asked]
+    details = old.details | new.details
+    return replace(new, results=[*rows, *again.values()], skipped=skipped + new.skipped, details=details)
 
 
 def read_all(folder: Path = FOLDER) -> dict[str, Record]:

@@ -231,13 +231,17 @@ def overheads(results: list[Result]) -> list[Result]:
 
 
 def league(
-    device: str, end: float, methods: list[str] | None = None, networks: list[str] | None = None
+    device: str,
+    end: float,
+    methods: list[str] | None = None,
+    networks: list[str] | None = None,
+    batches: list[int] | None = None,
 ) -> tuple[list[Result], list[str]]:
     """All rows until the clock says `end`, and what was left out."""
     found: list[Result] = []
     skipped: list[str] = []
     for name, batch in rows(device):
-        if networks is not None and name not in networks:
+        if (networks is not None and name not in networks) or (batches is not None and batch not in batches):
             continue
         if time.perf_counter() > end:
             skipped.append(f"{name}, batch {batch}: no time left")
@@ -287,6 +291,7 @@ def main() -> None:
     parser.add_argument("--limit-seconds", type=float, default=900.0)
     parser.add_argument("--methods", nargs="*")
     parser.add_argument("--networks", nargs="*")
+    parser.add_argument("--batches", nargs="*", type=int)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--no-floors", action="store_true", help="the race alone")
     asked = parser.parse_args()
@@ -301,7 +306,7 @@ def main() -> None:
         bounds, details = floors.measured(asked.device, start + 0.4 * asked.limit_seconds)
         found += bounds
     with floors.exact() if asked.device == "cuda" else nullcontext():
-        raced, skipped = league(asked.device, end, asked.methods, asked.networks)
+        raced, skipped = league(asked.device, end, asked.methods, asked.networks, asked.batches)
     if asked.device == "cuda":
         details["tf32"] = [rounded(name) for name in CUDA if asked.networks is None or name in asked.networks]
     found += raced + overheads(raced)
@@ -319,7 +324,8 @@ def main() -> None:
             details,
         )
         known = records.FOLDER / f"speed{suffix}.json"
-        if (asked.methods or asked.networks) and known.exists():  # the others stay as they were
+        some = asked.methods or asked.networks or asked.batches
+        if some and known.exists():  # the others stay as they were
             record = records.merged(records.read(known), record)
         print(records.write(record).name)
 
