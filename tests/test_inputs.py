@@ -338,3 +338,25 @@ def test_a_network_is_asked_again_when_it_has_other_layers_or_a_target_seems_wro
     verax.explain(model, x, torch.tensor([0, 8]), "gradient")
     model.last.weight.data, model.last.bias.data = torch.rand(12, 4), torch.rand(12)
     verax.explain(model, x, torch.tensor([0, 11]), "gradient")
+
+
+class Moody(Asked):
+    """Has other outputs than it said."""
+
+    def forward(self, x):
+        return super().forward(x)[:, : 2 if self.passes else 3]
+
+
+def test_a_network_that_changes_its_mind_is_refused_before_a_target_is_looked_up():
+    model, x = Moody(), torch.rand(2, 4)
+    model.passes = -1
+    with pytest.raises(InvalidInput, match="had 3 outputs, and now has 2"):
+        verax.explain(model, x, torch.tensor([0, 2]), "gradient")
+
+
+def test_outputs_may_depend_on_the_size_of_the_input():
+    model = nn.Identity()
+    for width, target in ((4, 3), (6, 5), (4, None)):
+        x = torch.rand(2, width)
+        y = None if target is None else torch.full((2,), target)
+        assert verax.explain(model, x, y, "gradient").shape == x.shape

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -21,6 +22,22 @@ UNCONNECTED = (
 )
 
 
+_EXPECTED: ContextVar[int | None] = ContextVar("outputs that a network is known to have", default=None)
+
+
+@contextmanager
+def expecting(outputs: int | None) -> Iterator[None]:
+    """Refuse a network that has come to have another number of outputs than targets were checked against.
+
+    A GPU does not survive a target that is not there, and would have to be waited for to look at targets.
+    """
+    token = _EXPECTED.set(outputs)
+    try:
+        yield
+    finally:
+        _EXPECTED.reset(token)
+
+
 def select(outputs: object, targets: Tensor) -> Tensor:
     """The explained output of each sample: ``(N,)``; a model with one output has nothing to choose."""
     if not isinstance(outputs, Tensor) or outputs.ndim not in (1, 2) or len(outputs) != len(targets):
@@ -28,6 +45,8 @@ def select(outputs: object, targets: Tensor) -> Tensor:
         raise InvalidInput(f"A network must give a tensor (samples, outputs), not {what}.")
     if outputs.ndim == 1:
         return outputs
+    if _EXPECTED.get() not in (None, outputs.shape[1]):
+        raise InvalidInput(f"The network had {_EXPECTED.get()} outputs, and now has {outputs.shape[1]}.")
     return outputs.gather(1, targets[:, None])[:, 0]
 
 

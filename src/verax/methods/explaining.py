@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from verax.cases import Truth
+from verax.engine.gradients import expecting
 from verax.errors import InvalidInput, MethodFailed, VeraxError, place
 from verax.methods.base import METHODS, Function, Method, describe
-from verax.methods.inputs import check_ids, check_model, check_seed, check_settings, prepared
+from verax.methods.inputs import check_ids, check_model, check_seed, check_settings, known_outputs, prepared
 from verax.methods.limits import whole_from
 from verax.methods.rasters import explain_raster, is_raster
 from verax.networks.inference import device_of, settings_kept, undisturbed
@@ -198,7 +199,8 @@ def _explain(
     streams = streams_of(chosen, x, ids, seed) if drawing or ids is not None else None
     known = None if truth is None else truth.map(lambda tensor: tensor.to(x.device))
     maps = torch.empty_like(x, dtype=torch.float32)
-    with _protected(model, key("global", chosen.name, seed) & 0x7FFFFFFFFFFFFFFF):
+    private = key("global", chosen.name, seed) & 0x7FFFFFFFFFFFFFFF
+    with _protected(model, private), expecting(known_outputs(model)):
         for first in range(0, len(x), batch_size):
             part = slice(first, first + batch_size)
             keywords = dict(settings)

@@ -69,8 +69,9 @@ def check_targets(targets: object, samples: int, classes: int) -> Tensor:
     if isinstance(targets, int) and not isinstance(targets, bool):
         targets = [targets] * samples
     found = _whole_numbers(targets, samples, "Targets")
-    if found.numel() and (found.min() < 0 or found.max() >= classes):
-        worst = int(found.max() if found.max() >= classes else found.min())
+    low, high = torch.stack(torch.aminmax(found)).tolist() if found.numel() else (0, 0)
+    if low < 0 or high >= classes:
+        worst = high if high >= classes else low
         raise InvalidInput(f"Target {worst} does not exist: the network has outputs 0 to {classes - 1}.")
     return found
 
@@ -167,36 +168,48 @@ def network_outputs(model: nn.Module, inputs: Tensor, batch_size: int = 256) -> 
     return _answers(model, inputs, batch_size)[0]
 
 
-_OUTPUTS: WeakKeyDictionary[nn.Module, tuple[tuple[object, ...], int, bool]] = WeakKeyDictionary()
-"""What was asked of a network last, how many outputs it has there, and whether it gives a tensor."""
+_OUTPUTS: WeakKeyDictionary[nn.Module, tuple[tuple[object, ...], int]] = WeakKeyDictionary()
+"""What was asked of a network last that gives a tensor, and how many outputs it has there."""
+
+
+def _kind(model: nn.Module, inputs: Tensor) -> tuple[object, ...]:
+    """All that the number of outputs is taken to depend on."""
+    layers = tuple((id(weight), weight.shape) for weight in model.parameters())
+    return inputs.shape[1:], inputs.dtype, inputs.device, layers
+
+
+def _asked(model: nn.Module, inputs: Tensor, batch_size: int, *, first: bool = False) -> tuple[Tensor, bool]:
+    """The outputs as in `_answers`, which must be scores; how many they are is remembered."""
+    scores, plain = _answers(model, inputs, batch_size, first=first)
+    if not scores.is_floating_point():
+        kind = str(scores.dtype).removeprefix("torch.")
+        raise InvalidInput(f"The network gives {kind} numbers, such as names of classes, not scores of them.")
+    if plain:
+        _OUTPUTS[model] = (_kind(model, inputs), scores.shape[1])
+    return scores, plain
 
 
 def _count_outputs(model: nn.Module, inputs: Tensor, batch_size: int, targets: object) -> tuple[int, bool]:
     """How many outputs a network has, and whether it gives them as a tensor.
 
-    One sample tells. It is asked again where it may have changed, and before a target is refused; and on a
-    GPU, which does not survive a target that is not there.
+    One sample tells. It is asked again where it may have changed, and before a target is refused.
     """
-    layers = tuple((id(weight), weight.shape) for weight in model.parameters())
-    kind = (inputs.shape[1:], inputs.dtype, inputs.device, layers)
     known = _OUTPUTS.get(model)
-    if known is not None and known[0] == kind and not inputs.is_cuda:
+    if known is not None and known[0] == _kind(model, inputs):
         try:
             check_targets(targets, len(inputs), known[1])
         except InvalidInput:
             pass
         else:
-            return known[1:]
-    scores, plain = _answers(model, inputs, batch_size, first=True)
-    _check_scores(scores)
-    _OUTPUTS[model] = (kind, scores.shape[1], plain)
+            return known[1], True
+    scores, plain = _asked(model, inputs, batch_size, first=True)
     return scores.shape[1], plain
 
 
-def _check_scores(scores: Tensor) -> None:
-    if not scores.is_floating_point():
-        kind = str(scores.dtype).removeprefix("torch.")
-        raise InvalidInput(f"The network gives {kind} numbers, such as names of classes, not scores of them.")
+def known_outputs(model: nn.Module) -> int | None:
+    """How many outputs a network had when it was prepared last; None for one that gives more than them."""
+    known = _OUTPUTS.get(model)
+    return None if known is None else known[1]
 
 
 def prepared(
@@ -221,8 +234,7 @@ def prepared(
     given = check_inputs(inputs)
     x = given.detach().to(device_of(model), dtype_of(model, given.dtype)).clone()
     if targets is None:
-        scores, plain = _answers(asked, x, batch_size)
-        _check_scores(scores)
+        scores, plain = _asked(asked, x, batch_size)
         chosen = scores.argmax(1)
     else:
         outputs, plain = _count_outputs(asked, x, batch_size, targets)

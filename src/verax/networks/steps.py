@@ -22,12 +22,15 @@ from verax.networks.recipes import Recipe
 _BETA1, _BETA2 = 0.9, 0.999
 _WARM_UP = 3  # steps before a recording, in which libraries choose their kernels
 _RECORDING = threading.Lock()  # one at a time
+_LITTLE = 0.4  # of a GPU's memory
 
 
-def give_back() -> None:
-    """Give memory that no tensor has back to the GPU; not while another thread records, which forbids it."""
-    with _RECORDING:
-        torch.cuda.empty_cache()
+def give_back(device: torch.device) -> None:
+    """Give memory that no tensor has back to a GPU that has little left; it stands still meanwhile."""
+    free, all_of_it = torch.cuda.mem_get_info(device)
+    if free < _LITTLE * all_of_it:
+        with _RECORDING:  # a recording forbids it
+            torch.cuda.empty_cache()
 
 
 def schedule(recipe: Recipe, steps: int) -> tuple[Tensor, Tensor]:

@@ -49,7 +49,7 @@ def side_by_side(
         with torch.cuda.device(device), torch.cuda.stream(mine.stream):
             result = job()
             mine.stream.synchronize()
-            give_back()
+            give_back(device)
         return result
 
     with ThreadPoolExecutor(workers) as pool:
