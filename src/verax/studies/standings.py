@@ -20,7 +20,7 @@ import pandas as pd
 from verax import registry
 from verax.errors import InvalidInput, MissingFile, UnknownName, VeraxError
 from verax.studies import tiers, versions
-from verax.studies.leaderboards import HEADLINES, SKILLED, UNRANKED, Standing, method_order
+from verax.studies.leaderboards import HEADLINES, SKILLED, UNRANKED, Standing, method_order, places
 from verax.studies.runs import Run
 from verax.studies.statistics import Buckets, bucket_means
 
@@ -327,7 +327,5 @@ def _means(buckets: Buckets, higher: bool, skilled: bool) -> pd.DataFrame:
     table.loc[reference, _NUMBERS[3:]] = np.nan
     table["control"] = np.where(table["skill"].notna(), skill[1] if skill else "", "")
     table["samples"] = buckets.count.sum(0)
-    # equal scores share a place: sums in another order differ in the last bits
-    values = table["value"].round(10).mask(reference)
-    table.insert(4, "rank", pd.array(values.rank(method="min", ascending=not higher), dtype="Int64"))
+    table.insert(4, "rank", pd.array(places(table["value"].mask(reference), higher), dtype="Int64"))
     return table

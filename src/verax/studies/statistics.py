@@ -20,6 +20,34 @@ from verax.metrics import METRICS
 Floats = NDArray[np.float64]
 REPLICATES = 1000
 LEVEL = 0.95
+_RELATIVE, _ABSOLUTE = 1e-6, 1e-9
+
+
+def same(one: Floats, two: Floats) -> NDArray[np.bool_]:
+    """Where scores are the same but for rounding.
+
+    Maps are float32: two methods that are one formula, and one method on two machines, differ in about the
+    eighth digit. Nothing may be won, lost or ranked by that.
+    """
+    return np.isclose(one, two, rtol=_RELATIVE, atol=_ABSOLUTE)
+
+
+def change(one: Floats, two: Floats) -> Floats:
+    """`two` minus `one`; 0 where only rounding parts them."""
+    result: Floats = np.where(same(one, two), 0.0, two - one)
+    return result
+
+
+def levelled(values: Floats) -> Floats:
+    """The same numbers ``(..., M)``, those that only rounding parts made equal along the last axis."""
+    order = np.argsort(values, axis=-1, kind="stable")
+    found = np.take_along_axis(values, order, -1)
+    for place in range(1, found.shape[-1]):
+        before = found[..., place - 1]
+        found[..., place] = np.where(same(found[..., place], before), before, found[..., place])
+    result = np.empty_like(found)
+    np.put_along_axis(result, order, found, -1)
+    return result
 
 
 def interval(replicates: Floats, axis: int = 0) -> tuple[Floats, Floats]:
