@@ -1,0 +1,120 @@
+"""Manifests that were damaged, edited or made to deceive: one sentence, whatever reads them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from made_up_reports import Made, build
+from verax.errors import MissingFile, VeraxError
+from verax.reports import html
+from verax.studies import differences, standings
+from verax.studies.runs import Run
+
+HOSTILE = (
+    None,
+    "</script><img src=x onerror=alert(1)>\x1b[31m",
+    -1,
+    1e308,
+    float("nan"),
+    [],
+    {},
+    ["x"],
+    True,
+)
+SMALL = Made(tasks={"mine": "own"}, groups=(1, 2), samples=3, maps=False)
+
+
+def places(values: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a manifest, of lists the first."""
+    inside = values.items() if isinstance(values, dict) else list(enumerate(values))[:1]
+    deeper = [
+        place
+        for key, value in inside
+        if isinstance(value, dict | list)
+        for place in places(value, (*path, key))
+    ]
+    return [*((*path, key) for key, _ in inside), *deeper]
+
+
+def changed(manifest: dict[str, Any], path: tuple[Any, ...], *value: Any) -> dict[str, Any]:
+    """A manifest with another value, or none, at a place."""
+    made = copy.deepcopy(manifest)
+    inner: Any = made
+    for key in path[:-1]:
+        inner = inner[key]
+    if value:
+        inner[path[-1]] = value[0]
+    else:
+        del inner[path[-1]]
+    return made
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    return build(tmp_path_factory.mktemp("manifests") / "run", SMALL).folder
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory) -> Path:
+    return build(tmp_path_factory.mktemp("manifests") / "other", SMALL).folder
+
+
+def read(folder: Path, other: Path) -> None:
+    """Everything that reads manifests, without drawing."""
+    for act in (
+        lambda: repr(Run(folder)),
+        lambda: Run(folder).tiers,
+        lambda: Run(folder).buckets("sound"),
+        lambda: differences.compare(folder, other),
+        lambda: standings.standings([folder, other]),
+    ):
+        try:
+            act()
+        except VeraxError as error:
+            assert "\x1b" not in str(error)
+
+
+def test_whatever_stands_in_a_manifest_is_read_or_refused(run, other):
+    path = run / "manifest.json"
+    whole = json.loads(path.read_text())
+    for number, place in enumerate(places(whole)):
+        for value in (HOSTILE[number % len(HOSTILE)], HOSTILE[(number + 4) % len(HOSTILE)]):
+            path.write_text(json.dumps(changed(whole, place, value)))
+            read(run, other)
+    path.write_text(json.dumps(whole))
+
+
+def test_whatever_a_manifest_lacks_is_missed_or_not_needed(run, other):
+    path = run / "manifest.json"
+    whole = json.loads(path.read_text())
+    for place in places(whole):
+        path.write_text(json.dumps(changed(whole, place)))
+        read(run, other)
+    path.write_text(json.dumps(whole))
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("units",), None),
+        (("hardware",), []),
+        (("seconds",), "soon"),
+        (("methods", 0, "parameters"), "none"),
+        (("certificates", 0, "worst_accuracy"), "high"),
+        (("certificates", 0, "thresholds"), {}),
+        (("study", "methods", 0), "gradient"),
+        (("networks", 0, "task"), "another"),
+    ],
+)
+def test_a_report_says_what_does_not_fit(run, place, value):
+    path = run / "manifest.json"
+    whole = path.read_text()
+    path.write_text(json.dumps(changed(json.loads(whole), place, value)))
+    with pytest.raises(MissingFile, match="damaged or of another version"):
+        html.write(Run(run))
+    path.write_text(whole)
