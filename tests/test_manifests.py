@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from made_up_reports import Made, build
@@ -68,7 +70,7 @@ def read(folder: Path, other: Path) -> None:
     """Everything that reads manifests, without drawing."""
     for act in (
         lambda: repr(Run(folder)),
-        lambda: Run(folder).tiers,
+        lambda: Run(folder).leaderboard("sound"),
         lambda: Run(folder).buckets("sound"),
         lambda: differences.compare(folder, other),
         lambda: standings.standings([folder, other]),
@@ -118,3 +120,27 @@ def test_a_report_says_what_does_not_fit(run, place, value):
     with pytest.raises(MissingFile, match="damaged or of another version"):
         html.write(Run(run))
     path.write_text(whole)
+
+
+DAMAGE = {
+    "a column is missing": lambda t: t.drop(columns="task"),
+    "a number is missing": lambda t: t.drop(columns="sample"),
+    "words are numbers": lambda t: t.assign(method=range(len(t))),
+    "words are bytes": lambda t: t.assign(task=[b"\xff"] * len(t)),
+    "numbers are words": lambda t: t.assign(group="<b>"),
+    "scores are words": lambda t: t.assign(value="<b>"),
+    "a word has gaps": lambda t: t.assign(network=[None, *t["network"][1:]]),
+    "everything twice": lambda t: pd.concat([t, t]),
+    "every picture in a bucket of its own": lambda t: t.assign(group=range(len(t))),
+    "a network that no manifest tells of": lambda t: t.assign(network="elsewhere"),
+    "nothing": lambda t: t[:0],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_scores_that_are_none_are_one_sentence(run, other, tmp_path, damage):
+    shutil.copytree(run, tmp_path / "run")
+    path = tmp_path / "run" / "scores.parquet"
+    DAMAGE[damage](pd.read_parquet(path)).to_parquet(path)
+    read(tmp_path / "run", other)
+    read(other, tmp_path / "run")

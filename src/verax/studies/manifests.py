@@ -58,10 +58,16 @@ class _Network(_Part):
 
 class _Method(_Part):
     label: str
-    name: str
-    family: str
+    name: str = ""
+    family: str = ""
     total: str | None = None
     slack: str = ""
+    parameters: dict[str, Any] = {}
+
+
+class _Described(_Method):
+    name: str
+    family: str
     parameters: dict[str, Any]
 
 
@@ -176,7 +182,7 @@ class _Fit(_Certificate):
 class _Reported(_Manifest):
     """What the page of a run shows beyond that."""
 
-    methods: list[_Method]
+    methods: list[_Described]  # type: ignore[assignment]
     units: list[_Unit]
     seconds: float
     hardware: dict[str, Any]

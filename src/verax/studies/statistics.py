@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from verax import seeding
+from verax.errors import InvalidInput
 from verax.metrics import METRICS
 
 Floats = NDArray[np.float64]
@@ -54,6 +55,8 @@ def interval(replicates: Floats, axis: int = 0) -> tuple[Floats, Floats]:
     """The central 95 % of bootstrap replicates; NaN where none is defined, as with one sample."""
     tail = (1 - LEVEL) / 2
     nothing = np.isnan(replicates).all(axis=axis)
+    if not replicates.size:  # of no method
+        return np.full_like(nothing, np.nan, np.float64), np.full_like(nothing, np.nan, np.float64)
     # zeros stand in for what is undefined, because numpy would print a warning for each
     filled = np.where(np.expand_dims(nothing, axis), 0.0, replicates)
     with np.errstate(invalid="ignore"):
@@ -166,7 +169,10 @@ def bucket_means(
 
 def _table(scores: pd.DataFrame, methods: tuple[str, ...]) -> tuple[NDArray[np.int64], Floats]:
     """The bucket of each sample of a run, and its scores ``(N, M)``."""
-    table = scores.pivot(index=["group", "sample"], columns="method", values="value")
+    try:
+        table = scores.pivot(index=["group", "sample"], columns="method", values="value")
+    except ValueError as error:
+        raise InvalidInput("The scores are damaged: a picture has two of one method.") from error
     values = table.reindex(columns=list(methods)).to_numpy(dtype=np.float64)
     return table.index.get_level_values("group").to_numpy(), values
 
