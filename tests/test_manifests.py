@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+import verax
 from made_up_reports import Made, build
 from verax.errors import MissingFile, VeraxError
 from verax.reports import html
@@ -144,3 +145,41 @@ def test_scores_that_are_none_are_one_sentence(run, other, tmp_path, damage):
     DAMAGE[damage](pd.read_parquet(path)).to_parquet(path)
     read(tmp_path / "run", other)
     read(other, tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def alignment(tmp_path_factory) -> Path:
+    from test_align import Halves, Squares
+
+    return verax.align(Halves(), Squares(6), method="gradient").save(tmp_path_factory.mktemp("align"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("row", value) for value in (None, -1, 6, "0", True, [])),
+        *(("size", value) for value in (None, [], [8], [8, -1], [8, 1e9], ["8", 8], {"a": 1})),
+        *(("marked", value) for value in (None, "", "<b>", 3)),
+        *(("image", value) for value in (None, "", "é", "<b>", [])),
+        *(("kind", value) for value in (None, "svg+xml", "png;base64,x", [])),
+    ],
+)
+def test_pictures_of_an_alignment_that_are_none_are_one_sentence(alignment, tmp_path, key, value):
+    shutil.copytree(alignment, tmp_path / "it")
+    path = tmp_path / "it" / "pictures.json"
+    pictures = json.loads(path.read_text())
+    path.write_text(json.dumps([{**pictures[0], key: value}, *pictures[1:]]))
+    with pytest.raises(MissingFile, match="is damaged"):
+        verax.Alignment.load(tmp_path / "it")
+
+
+@pytest.mark.parametrize("column", ["id", "iou", "iou/random", "area", "flat", "label", "right"])
+def test_scores_of_an_alignment_that_are_none_are_one_sentence(alignment, tmp_path, column):
+    table = pd.read_parquet(alignment / "scores.parquet")
+    damaged = [table.drop(columns=column)] if column != "iou" else []  # without a score, it was not asked for
+    damaged += [table.assign(**{column: "<b>"})] if column != "id" else []
+    for number, wrong in enumerate(damaged):
+        shutil.copytree(alignment, tmp_path / str(number))
+        wrong.to_parquet(tmp_path / str(number) / "scores.parquet")
+        with pytest.raises(MissingFile, match="is damaged"):
+            verax.Alignment.load(tmp_path / str(number))
