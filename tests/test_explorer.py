@@ -324,6 +324,18 @@ def test_the_page_is_accessible(browser, report, width, scheme):
     tab.close()
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_of_an_alignment_is_accessible(browser, aligned, width, scheme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    tab = Tab(browser, aligned, width, scheme)
+    tab.page.wait_for_function("document.querySelectorAll('.histogram svg').length > 2")
+    found = Axe().run(tab.page)
+    assert found.violations_count == 0, found.generate_report()
+    tab.close()
+
+
 def test_hostile_names_stay_inert(browser, tmp_path):
     made = Made(methods={EVIL: 0.8, "=1+1": 0.3}, tasks={EVIL: EVIL}, name=EVIL, description=EVIL)
     tab = Tab(browser, build(tmp_path / "run", made).report())

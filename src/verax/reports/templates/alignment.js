@@ -100,6 +100,7 @@
       });
       return input;
     });
+    canvas.setAttribute("aria-hidden", "true"); // the two fields do and say the same
     ends.append(inputs[0], " to ", inputs[1]);
     title.append(ends);
     box.append(title, canvas);
@@ -264,7 +265,7 @@
           const button = node("button", "", String(count));
           button.type = "button";
           button.append(node("small", "", known ? (sum / known).toFixed(2) : "–"));
-          button.style.background = `color-mix(in srgb, var(${x === y ? "--good" : "--bad"}) ${Math.round(12 + 45 * (count / most))}%, var(--card))`;
+          button.style.background = `color-mix(in srgb, var(${x === y ? "--good" : "--bad"}) ${Math.round(10 + 30 * (count / most))}%, var(--card))`;
           button.addEventListener("click", () => {
             state = { ...blank(), label: String(label), prediction: String(guess) };
             visible = page;
