@@ -10,7 +10,7 @@ from scipy import stats
 import verax
 from verax.errors import InvalidInput, MissingFile
 from verax.reports import charts, png, ranks
-from verax.studies import comparisons, plan, spec
+from verax.studies import comparisons, leaderboards, plan, spec, statistics
 from verax.studies.comparisons import Ranking
 
 METHODS = {"best": 0.8, "good": 0.7, "same": 0.7, "bad": 0.2}
@@ -67,6 +67,26 @@ def test_ranks_are_friedman_with_nemenyi(scores):
     assert found.critical == pytest.approx(2.569 * np.sqrt(4 * 5 / (6 * 20)), abs=1e-3)
     with pytest.raises(InvalidInput, match="at least three"):
         comparisons.ranking(scores[scores["method"].isin(["best", "bad"])], FAMILIES)
+
+
+@pytest.mark.parametrize("noise", [3e-8, 0.0])
+def test_rounding_wins_nothing(scores, noise):
+    """Two methods that are one formula differ in the eighth digit, here always in favour of the second."""
+    twin = scores[scores["method"] == "good"].assign(method="twin", value=lambda t: t["value"] * (1 + noise))
+    both = pd.concat([scores, twin], ignore_index=True)
+    board = leaderboards.leaderboard(both, FAMILIES).set_index("method")["rank"]
+    assert board["good"] == board["twin"]
+    ranking = comparisons.ranking(both, FAMILIES).ranks
+    assert ranking["good"] == ranking["twin"]
+    table = comparisons.paired(both, FAMILIES).set_index(["first", "second"])
+    assert table["p"]["good", "twin"] == 1.0
+    assert table["difference"]["good", "twin"] == 0.0
+
+
+def test_small_differences_are_differences():
+    values = np.array([[0.5, 0.500002, 0.7, np.nan], [2e-9, 4e-9, 0.0, 1.0]])
+    np.testing.assert_array_equal(statistics.levelled(values), [values[0], [2e-9, 4e-9, 0.0, 1.0]])
+    np.testing.assert_array_equal(statistics.levelled(np.array([0.5, 0.5 + 1e-8, 0.2])), [0.5, 0.5, 0.2])
 
 
 def test_ties_are_the_largest_runs_within_the_critical_difference():

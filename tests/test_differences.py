@@ -12,7 +12,7 @@ from scipy import stats
 import verax
 from made_up_runs import scores, write
 from verax.errors import InvalidInput, InvalidParameter, MissingFile, UnknownName
-from verax.studies.differences import signed_rank
+from verax.studies.comparisons import signed_rank
 from verax.studies.statistics import bucket_means, interval
 
 
@@ -72,6 +72,14 @@ def test_the_signed_rank_test_is_the_one_over_all_signs():
     assert signed_rank(differences) == pytest.approx(expected)
     assert signed_rank(np.zeros(5)) == 1.0
     assert signed_rank(np.array([1e-17, -1e-17])) == 1.0
+
+
+def test_what_rounding_parts_is_a_tie(tmp_path):
+    one = scores()
+    two = one.assign(value=one["value"] * (1 + 3e-8))  # as between two machines
+    found = verax.compare(write(tmp_path / "a", one), write(tmp_path / "b", two)).table
+    assert (found["ties"] == found["pictures"]).all()
+    assert not found["differ"].any()
 
 
 def test_intervals_are_those_of_the_paired_bootstrap(runs):

@@ -324,6 +324,18 @@ def test_the_page_is_accessible(browser, report, width, scheme):
     tab.close()
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_of_an_alignment_is_accessible(browser, aligned, width, scheme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    tab = Tab(browser, aligned, width, scheme)
+    tab.page.wait_for_function("document.querySelectorAll('.histogram svg').length > 2")
+    found = Axe().run(tab.page)
+    assert found.violations_count == 0, found.generate_report()
+    tab.close()
+
+
 def test_hostile_names_stay_inert(browser, tmp_path):
     made = Made(methods={EVIL: 0.8, "=1+1": 0.3}, tasks={EVIL: EVIL}, name=EVIL, description=EVIL)
     tab = Tab(browser, build(tmp_path / "run", made).report())
@@ -387,6 +399,47 @@ def test_histograms_of_an_alignment_can_be_brushed(browser, tmp_path):
     assert tab.faults == []
     assert tab.asked() == []
     tab.close()
+
+
+@pytest.fixture(scope="module")
+def aligned(tmp_path_factory) -> Path:
+    """An alignment whose scores lie beside the middle between two decimals, where rounding twice errs."""
+    from test_align import Halves, Squares
+
+    made = verax.align(Halves(), Squares(24), method="gradient")
+    made.scores["iou"] = np.resize([0.2047, 0.205, 0.2053, 0.125, 0.135, 0.29, 0.0, 1.0], 24)
+    return made.report(tmp_path_factory.mktemp("aligned") / "page")
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 0.2), (0.21, 1), (0, 0.12), (0.14, 0.2), (0.29, 0.29)])
+def test_ranges_of_an_alignment_are_those_of_the_cases(browser, aligned, low, high):
+    values = np.resize([0.2047, 0.205, 0.2053, 0.125, 0.135, 0.29, 0.0, 1.0], 24)
+    short = (values * 100).round() / 100  # as in verax.metrics.cases8
+    tab = Tab(browser, aligned, anchor=f"#iou={low}-{high}")
+    assert (
+        tab.page.locator("#status")
+        .inner_text()
+        .startswith(f"{int(((short >= low) & (short <= high)).sum())} of 24")
+    )
+    tab.close()
+
+
+@pytest.mark.parametrize(
+    "anchor", ["case=__proto__", "case=length", "label=zzz", "prediction=999", "sort=up", "iou=-", "iou=1e-1"]
+)
+def test_a_link_to_nonsense_shows_everything(browser, aligned, anchor):
+    tab = Tab(browser, aligned, anchor=f"#{anchor}")
+    assert tab.page.locator("#status").inner_text().startswith("24 of 24")
+    assert tab.page.evaluate("location.hash") in ("", "#")
+    assert tab.faults == []
+    tab.close()
+
+
+def test_a_network_never_stands_beside_itself(browser, report):
+    for anchor in ("#gallery?net=1&beside=1", "#gallery?net=1&beside=01"):
+        tab = Tab(browser, report, anchor=anchor)
+        assert tab.page.locator("#viewer .scene-block").first.locator(".scene").count() == 1
+        tab.close()
 
 
 def test_a_picture_of_an_alignment_opens_in_large(browser, tmp_path):

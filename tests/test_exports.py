@@ -2,6 +2,7 @@
 
 import csv
 import importlib
+import os
 import posixpath
 import shutil
 import sys
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 import verax
 from verax.cli.main import app
 from verax.errors import InvalidParameter, MissingExtra, OutputError
+from verax.files import atomically, write_atomically
 from verax.studies import exports
 from verax.studies.runs import Run
 
@@ -193,3 +195,14 @@ def test_without_mlflow_there_is_a_command(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(MissingExtra, match="pip install mlflow"):
         exports.to_mlflow(run)
+
+
+def test_a_pipe_or_a_device_is_not_replaced(tmp_path):
+    """As root, a file could take the place of /dev/null."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OutputError, match="not a file"):
+        write_atomically(tmp_path / "pipe", b"scores")
+    with pytest.raises(OutputError, match="not a file"), atomically(tmp_path / "pipe") as path:
+        path.write_bytes(b"scores")
+    assert (tmp_path / "pipe").is_fifo()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["pipe"]

@@ -14,6 +14,7 @@ import pytest
 from made_up_runs import scores, write
 from verax.cli import completion, pages
 from verax.cli.main import main
+from verax.terminal import shown
 
 ROOT = Path(__file__).parent.parent
 
@@ -442,3 +443,22 @@ def test_misspelt_options_get_the_nearest_first(verax, words, near):
     assert code == 2
     said = " ".join(told.replace("│", " ").split())
     assert f"No such option: {next(w for w in words if w[0] == '-')}; did you mean {near}" in said
+
+
+def test_names_do_not_steer_the_terminal(verax, tmp_path):
+    evil = "\x1b[2J\x1b]0;mine\x07\u202eevil\x9b31m\x00"
+    for place in ("one", "two"):
+        table = scores(methods=("gradient", evil, "random", "oracle"))
+        write(tmp_path / place, table, study=evil, family=f"simple{evil}")
+    for words in (["compare", "one", "two"], ["leaderboard", "one", "two"], ["compare", "one", f"two{evil}"]):
+        _, out, err = verax(*words)
+        said = out + err
+        assert "evil" in said
+        assert not set(said) & set("\x07\x9b\x00\u202e")
+        assert "\x1b[2J" not in said
+        assert "\x1b]" not in said
+
+
+def test_what_is_not_unicode_is_printed_all_the_same():
+    assert shown("caf\udce9 \u200d\N{WOMAN}") == "caf? \u200d\N{WOMAN}"
+    assert shown("one\ttwo\n") == "one\ttwo\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -81,9 +82,20 @@ def _create(path: Path) -> int:
         return os.open(path, flags, 0o666)
 
 
+def _refuse_devices(path: Path) -> None:
+    """What is there and is no file must stay: others would miss /dev/null if a file took its place."""
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116 (written a million times)
+    except OSError:
+        return  # not there, or cannot be written to, which is said then
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OutputError(f"Cannot write {str(path)!r}: it is a device or a pipe, not a file.")
+
+
 @contextmanager
 def atomically(path: Path) -> Iterator[Path]:
     """A temporary file beside `path` to be written; it gets its name when it is whole, and else goes away."""
+    _refuse_devices(path)
     temporary = _beside(path)
     try:
         os.close(_create(temporary))
@@ -108,6 +120,7 @@ def write_atomically(path: Path, data: bytes, *, last: bool = True) -> None:
         data: what is in it.
         last: nothing else is about to be written to this folder, so that names are made to last now.
     """
+    _refuse_devices(path)
     temporary = _beside(path)
     try:
         descriptor = _create(temporary)

@@ -19,7 +19,9 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-errors = Console(stderr=True)
+from verax.terminal import Terminal
+
+errors = Terminal(stderr=True)
 """Bars are drawn on stderr so that stdout can be piped."""
 
 

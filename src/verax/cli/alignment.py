@@ -15,7 +15,7 @@ from rich.table import Table
 
 from verax import progress
 from verax.cli import completion, records
-from verax.cli.console import Json, Quiet, console, interval, print_json, say
+from verax.cli.console import Json, Quiet, console, echo, interval, print_json, say
 from verax.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ def align(
             quiet=quiet,
         )
     except KeyboardInterrupt as stop:
-        typer.echo(f"verax: stopped; run it again with --out {out} to go on.", err=True)
+        echo(f"verax: stopped; run it again with --out {out} to go on.", err=True)
         raise typer.Exit(130) from stop
     done.facts["command"] = _command(context)
     done.save(out)

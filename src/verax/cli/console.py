@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperCommand
 
-console = Console()
+from verax.terminal import Terminal, shown
+
+console = Terminal()
 
 JUDGE, AUDIT, REPRODUCE, LOOK, KEEP = (
     "Judge methods where the truth is known",
@@ -72,6 +73,11 @@ def plain(value: Any) -> Any:
 def print_json(values: object) -> None:
     """Print values as JSON that every program can read."""
     typer.echo(json.dumps(plain(values), indent=2, allow_nan=False))
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """One line as it is, without what would steer a terminal."""
+    typer.echo(shown(text), err=err)
 
 
 def say(text: str) -> None:

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from verax import plugins
 from verax.cli import completion
-from verax.cli.console import Json, console
+from verax.cli.console import Json, console, echo
 from verax.errors import UnknownName, VeraxError, VeraxWarning, suggestion
 
 Rows = list[dict[str, Any]]
@@ -264,7 +264,7 @@ def show(
         else:
             _show_all(what, json)
     for sentence in plugins.reports():
-        typer.echo(f"verax: {sentence}", err=True)
+        echo(f"verax: {sentence}", err=True)
 
 
 def _show_all(what: str, json: bool) -> None:

@@ -31,7 +31,7 @@ from verax.cli import (
     runs,
     stores,
 )
-from verax.cli.console import AUDIT, JUDGE, KEEP, LOOK, REPRODUCE, Command, examples
+from verax.cli.console import AUDIT, JUDGE, KEEP, LOOK, REPRODUCE, Command, echo, examples
 from verax.errors import VeraxError
 from verax.version import __version__
 
@@ -197,7 +197,7 @@ def main() -> None:
             _leave_quietly()
         raise
     except VeraxError as error:
-        typer.echo(f"verax: {error}", err=True)
+        echo(f"verax: {error}", err=True)
         sys.exit(2)
     except KeyboardInterrupt:  # before or after a command that has more to say about it
         typer.echo("verax: Interrupted.", err=True)

@@ -10,7 +10,7 @@ import typer
 
 from verax import progress
 from verax.cli import boards, completion, experiments, plans, records
-from verax.cli.console import Json, Quiet, print_json, say
+from verax.cli.console import Json, Quiet, echo, print_json, say
 from verax.errors import InvalidParameter, VeraxWarning
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def run(
             path = done.report()
     except KeyboardInterrupt as stop:
         words = str(stop) or "Interrupted: finished units are kept. Run the same command to go on."
-        typer.echo(f"verax: {words}", err=True)
+        echo(f"verax: {words}", err=True)
         raise typer.Exit(130) from stop
     if json:
         print_json(records.of_run(done, path))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from verax import progress
-from verax.cli.console import Command, Json, examples, print_json, say
+from verax.cli.console import Command, Json, echo, examples, print_json, say
 from verax.errors import MissingFile
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def ls(
         took = "" if entry.seconds is None else f"{entry.seconds:.1f} s"
         old = " (of other code)" if entry.old else ""
         numbers = f"{size_words(entry.size):>9}  {took:>9}"
-        typer.echo(f"{entry.key[:12]}  {entry.kind:11}  {numbers}  {entry.name}{old}")
+        echo(f"{entry.key[:12]}  {entry.kind:11}  {numbers}  {entry.name}{old}")
 
 
 @app.command("verify", cls=Command, epilog=examples("verax store verify --repair"))
@@ -88,7 +88,7 @@ def verify(
                 continue
             problems.append(problem)
             if not json:
-                typer.echo(f"{problem.path}: {problem.reason}")
+                echo(f"{problem.path}: {problem.reason}")
             if repair:
                 for path in (problem.path, *problem.beside):
                     found.remove_to_quarantine(path)

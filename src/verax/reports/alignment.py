@@ -29,8 +29,11 @@ _ABOUT = {
 
 
 def _numbers(values: Any) -> list[float | None]:
-    """Scores with three decimals; None where there is none, because JSON knows no NaN."""
-    plain = np.asarray(values, np.float64).round(3).tolist()
+    """Scores with six decimals; None where there is none, because JSON knows no NaN.
+
+    The page rounds them to two, and what was rounded to three before would go to the wrong side now and then.
+    """
+    plain = np.asarray(values, np.float64).round(6).tolist()
     return [None if math.isnan(value) else value for value in plain]
 
 

@@ -34,7 +34,7 @@ from verax.reports import (
 from verax.reports.digests import Digest
 from verax.reports.repetition import command
 from verax.reports.verdicts import CEILINGS, disagreements, verdict
-from verax.studies import tiers
+from verax.studies import manifests, tiers
 from verax.studies.leaderboards import HEADLINES, PAIRS, SKILLED, pairs
 from verax.studies.runs import REPORT
 
@@ -103,6 +103,7 @@ def _stills(digest: Digest, album: figures.Album) -> None:
 def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]:
     """Everything that the page shows; figures and sheets of maps go into albums on the way."""
     everything, whole = run, run.manifest
+    manifests.check_report(whole, str(run.folder))
     shelf = charts.Shelf()
     (first, run), *rest = truths.by_tier(run)
     digest = Digest.of(run)

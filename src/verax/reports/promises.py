@@ -48,8 +48,8 @@ def rows(manifest: Mapping[str, Any]) -> list[dict[str, str]]:
             text = {"total": "–", "slack": "–", "median": "–", "largest": "–"}
         else:
             text = {
-                "total": TOTALS[entry["total"]],
-                "slack": SLACKS[entry["slack"]],
+                "total": TOTALS.get(entry["total"], entry["total"]),
+                "slack": SLACKS.get(entry["slack"], "–"),
                 "median": _percent(gaps[0]),
                 "largest": _percent(gaps[1]),
             }

@@ -50,7 +50,7 @@ def facts(digest: Digest, run: Run) -> list[tuple[str, str]]:
         ("certificates passed", certified),
         ("samples", str(sum(unit["samples"] for unit in subjects.values()))),
         ("samples with a focus, scored", scored),
-        ("samples the network got wrong", str(sum(unit["wrong"] for unit in subjects.values()))),
+        ("samples the network got wrong", str(sum(unit.get("wrong", 0) for unit in subjects.values()))),
         ("degenerate maps, scenes without a focus included", str(degenerate)),
         ("failures", str(len(manifest["failures"]))),
         ("seconds of computing, by the clock", f"{manifest['seconds']:.0f}"),
@@ -71,7 +71,7 @@ def methods(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = []
     for entry in manifest["methods"]:
         units = [unit for unit in manifest["units"] if unit["method"] == entry["label"] and "samples" in unit]
-        seconds = sum(unit["seconds"] for unit in units)
+        seconds = sum(unit.get("seconds", 0.0) for unit in units)
         maps = sum(unit["samples"] for unit in units)
         parameters = ", ".join(f"{name} = {json.dumps(value)}" for name, value in entry["parameters"].items())
         timing = f"{seconds:.1f} s ({1000 * seconds / maps:.1f} ms a map)" if maps else "–"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,7 @@ TABLE, MANIFEST, PICTURES, REPORT, PARTS = (
 RANDOM, CENTRE = "/random", "/centre"
 AVERAGES = ("images", "classes")
 _CELLS = 1 << 22
+_KINDS, _LARGEST = ("jpeg", "png"), 1 << 12  # of thumbnails
 Floats = NDArray[np.float64]
 
 
@@ -233,8 +235,9 @@ class Alignment:
         try:
             scores = pd.read_parquet(where / TABLE)
             pictures = json.loads((where / PICTURES).read_text())
+            _check(scores, pictures)
             return cls(scores.astype({"right": "boolean"}), facts, pictures)
-        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
             raise MissingFile(f"The alignment in {str(where)!r} is damaged.") from error
 
     def report(self, path: str | Path) -> Path:
@@ -263,6 +266,32 @@ def manifest(folder: Path) -> dict[str, Any] | None:
     if not isinstance(found, dict) or "key" not in found:
         raise MissingFile(f"The manifest of {str(folder)!r} is not one of an alignment.")
     return found
+
+
+def _check(scores: pd.DataFrame, pictures: Any) -> None:
+    """Refuse what is no table of an alignment, or has no pictures of it, whoever wrote it."""
+    metrics = [f"{name}{end}" for name in SCORES if name in scores for end in ("", RANDOM, CENTRE)]
+    counted = ("index", "label", "prediction", "target", "confidence", "area", "shown", "empty", "flat")
+    for name in (*counted, *metrics):
+        if scores[name].dtype.kind not in "iufb":
+            raise ValueError(f"{name} is no number")
+    if not metrics or "id" not in scores:
+        raise ValueError("no scores")
+    for entry in pictures:
+        high, wide = entry["size"]
+        if (
+            type(high) is not int
+            or type(wide) is not int
+            or not (0 < high <= _LARGEST and 0 < wide <= _LARGEST)
+        ):
+            raise ValueError("a picture without a size")
+        if type(entry["row"]) is not int or not 0 <= entry["row"] < len(scores):
+            raise ValueError("a picture of no image")
+        if entry["kind"] not in _KINDS or not base64.b64decode(entry["image"], validate=True):
+            raise ValueError("a picture that is none")
+        for name in ("marked", "shown"):
+            if len(base64.b64decode(entry[name], validate=True)) * 8 < high * wide:
+                raise ValueError("an outline that is too small")
 
 
 def table_bytes(rows: pd.DataFrame) -> bytes:

@@ -18,7 +18,7 @@ from scipy import stats
 from verax.errors import InvalidInput
 from verax.metrics import METRICS
 from verax.studies.leaderboards import ALL, HEADLINES, UNRANKED, complete, method_order, select, tasks_of
-from verax.studies.statistics import LEVEL, Buckets, Floats, bucket_means, interval
+from verax.studies.statistics import LEVEL, Buckets, Floats, bucket_means, change, interval, levelled, same
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,15 @@ def holm(p: Floats) -> Floats:
     return corrected
 
 
+def signed_rank(differences: Floats) -> float:
+    """The two-sided p-value of Wilcoxon's signed-rank test; 1 where nothing differs.
+
+    Differences that rounding makes count as none.
+    """
+    kept = differences[~same(differences, np.zeros_like(differences))]
+    return float(stats.wilcoxon(kept).pvalue) if len(kept) else 1.0
+
+
 def _blocks(
     scores: pd.DataFrame, families: Mapping[str, str], protocol: str, metric: str, family: str, seed: int
 ) -> tuple[Buckets, float]:
@@ -87,9 +96,9 @@ def paired(
     blocks, _ = _blocks(scores, families, protocol, metric, family, seed)
     rows = []
     for a, b in itertools.combinations(range(len(blocks.methods)), 2):
-        difference = blocks.point[:, a] - blocks.point[:, b]
+        difference = change(blocks.point[:, b], blocks.point[:, a])
         low, high = interval((blocks.replicates[:, :, a] - blocks.replicates[:, :, b]).mean(1))
-        p = float(stats.wilcoxon(difference).pvalue) if np.any(difference != 0) else 1.0
+        p = signed_rank(difference)
         rows.append((blocks.methods[a], blocks.methods[b], difference.mean(), float(low), float(high), p))
     table = pd.DataFrame(rows, columns=["first", "second", "difference", "low", "high", "p"])
     table["holm"] = holm(table["p"].to_numpy(dtype=np.float64))
@@ -112,8 +121,7 @@ def ranking(
     count, methods = blocks.point.shape
     if methods < 3 or count < 2:
         raise InvalidInput("Ranks need at least three methods and two buckets.")
-    # equal scores must share a rank: sums of the same numbers in another order differ in the last bits
-    ranks = np.asarray(stats.rankdata(-sign * blocks.point.round(10), axis=1))
+    ranks = np.asarray(stats.rankdata(-sign * levelled(blocks.point), axis=1))  # equals share a rank
     mean = ranks.mean(0)
     varies = bool((ranks != ranks[:, :1]).any())
     test = stats.friedmanchisquare(*ranks.T) if varies else None

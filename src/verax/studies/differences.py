@@ -16,20 +16,17 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from scipy import stats
 
 from verax import registry
 from verax.errors import InvalidInput, InvalidParameter, UnknownName
 from verax.studies import versions
-from verax.studies.comparisons import holm
+from verax.studies.comparisons import holm, signed_rank
 from verax.studies.leaderboards import HEADLINES, UNRANKED, method_order
 from verax.studies.runs import Run
-from verax.studies.statistics import LEVEL, bucket_means, interval
+from verax.studies.statistics import LEVEL, bucket_means, change, interval, same
 
 _PICTURE = ["task", "group", "sample"]
 _SUBJECT = ["network", "seed"]
-_TIE = 1e-9  # scores are stored as float32 sums: less than this is the same score
 COLUMNS = [
     "run", "method", "first", "second", "difference", "low", "high", "p", "holm", "differ", "better",
     "wins", "losses", "ties", "pictures", "buckets",
@@ -280,13 +277,15 @@ def _rows(pairs: pd.DataFrame, higher: bool, seed: int) -> tuple[pd.DataFrame, p
     half = len(methods)
     point, drawn = buckets.point, buckets.replicates
     moved, moved_drawn = point[:, half:] - point[:, :half], drawn[:, :, half:] - drawn[:, :, :half]
-    each = (pairs["second"] - pairs["first"]).groupby([pairs[n] for n in ("method", *_PICTURE)]).mean()
+    each = pairs.assign(change=change(pairs["first"].to_numpy(), pairs["second"].to_numpy()))
+    each = each.groupby(["method", *_PICTURE])["change"].mean()
     of_task = buckets.index["task"].to_numpy()
     rows, parts = [], []
     for place, method in enumerate(methods):
         scored = buckets.count[:, place] > 0
         differences = each.loc[method].to_numpy(np.float64)
         better = differences if higher else -differences
+        ties = same(differences, np.zeros_like(differences))
         mean = float(moved[scored, place].mean())
         low, high = interval(moved_drawn[:, scored, place].mean(1))
         rows.append(
@@ -299,9 +298,9 @@ def _rows(pairs: pd.DataFrame, higher: bool, seed: int) -> tuple[pd.DataFrame, p
                 "high": float(high),
                 "p": np.nan if method in UNRANKED else signed_rank(differences),
                 "better": mean > 0 if higher else mean < 0,
-                "wins": int((better > _TIE).sum()),
-                "losses": int((better < -_TIE).sum()),
-                "ties": int((np.abs(better) <= _TIE).sum()),
+                "wins": int((better[~ties] > 0).sum()),
+                "losses": int((better[~ties] < 0).sum()),
+                "ties": int(ties.sum()),
                 "pictures": len(differences),
                 "buckets": int(scored.sum()),
             }
@@ -314,12 +313,3 @@ def _rows(pairs: pd.DataFrame, higher: bool, seed: int) -> tuple[pd.DataFrame, p
             parts.append((*values, int(counts[task])))
     names = ["task", "method", "difference", "low", "high", "pictures"]
     return pd.DataFrame(rows), pd.DataFrame(parts, columns=names)
-
-
-def signed_rank(differences: NDArray[np.float64]) -> float:
-    """The two-sided p-value of Wilcoxon's signed-rank test; 1 where nothing differs.
-
-    Differences that rounding makes count as none.
-    """
-    kept = differences[np.abs(differences) > _TIE]
-    return float(stats.wilcoxon(kept).pvalue) if len(kept) else 1.0

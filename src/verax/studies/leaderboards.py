@@ -17,7 +17,7 @@ from verax.errors import InvalidInput, InvalidParameter, UnknownName, suggestion
 from verax.methods import CONTROLS
 from verax.methods.controls import CONSTANT
 from verax.metrics import METRICS, Metric
-from verax.studies.statistics import Buckets, Floats, bucket_means, interval
+from verax.studies.statistics import Buckets, Floats, bucket_means, interval, levelled
 
 ALL = "all"
 ORACLE = "oracle"
@@ -78,6 +78,12 @@ def pairs(scores: pd.DataFrame, first: str, second: str) -> set[tuple[str, str]]
 def method_order(scores: pd.DataFrame) -> tuple[str, ...]:
     """The methods of a run in the order in which they first occur."""
     return tuple(str(name) for name in scores["method"].unique())
+
+
+def places(values: pd.Series[float], higher_is_better: bool) -> pd.Series[float]:
+    """Ranks; equals share a place, and what rounding alone parts is equal."""
+    level = pd.Series(levelled(values.to_numpy(np.float64)), index=values.index)
+    return level.rank(method="min", ascending=not higher_is_better)
 
 
 @dataclass(frozen=True)
@@ -201,8 +207,7 @@ def leaderboard(
     table["samples"] = table["samples"].fillna(0).astype(int)
     table = table.sort_values("value", ascending=not higher, kind="stable").reset_index(drop=True)
     ranked = ~table["method"].isin(UNRANKED) & table["value"].notna()
-    places = table["value"].where(ranked).rank(method="min", ascending=not higher)  # equals share a place
-    table.insert(0, "rank", pd.array(places, dtype="Int64"))
+    table.insert(0, "rank", pd.array(places(table["value"].where(ranked), higher), dtype="Int64"))
     order = ["rank", "method", "value", "low", "high", *names, "control", "worst", "worst_low", "worst_high"]
     return table[[*order, "buckets", "samples", "degenerate"]]
 

@@ -16,7 +16,7 @@ from verax import registry
 from verax.errors import InvalidParameter, MissingFile
 from verax.metrics import Metric
 from verax.networks.library import read_tensors
-from verax.studies import agreements, leaderboards, movements, tables
+from verax.studies import agreements, leaderboards, manifests, movements, tables
 from verax.studies import tiers as levels
 from verax.studies.identification import TABLES, Identification
 from verax.studies.listings import Leaderboard
@@ -72,6 +72,7 @@ class Run:
             raise MissingFile(
                 f"The run in {str(self.folder)!r} was stopped before it was written: run its command again."
             )
+        manifests.check(found, str(self.folder))
         return found
 
     @cached_property

@@ -9,6 +9,7 @@ ranked on the same ones and the interval of one does not depend on which others 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ import pandas as pd
 from verax import registry
 from verax.errors import InvalidInput, MissingFile, UnknownName, VeraxError
 from verax.studies import tiers, versions
-from verax.studies.leaderboards import HEADLINES, SKILLED, UNRANKED, Standing, method_order
+from verax.studies.leaderboards import HEADLINES, SKILLED, UNRANKED, Standing, method_order, places
 from verax.studies.runs import Run
 from verax.studies.statistics import Buckets, bucket_means
 
@@ -174,10 +175,19 @@ def standings(
     for run in kept:
         for network, tier in run.tiers.items():
             level.setdefault(network, []).append(tier)
+    level = defaultdict(lambda: [tiers.NONE], level)  # what no manifest tells of is not certified
     skilled = protocol in SKILLED and not metric.startswith("total-gap")
     higher = versions.metric(kept, [names[id(run)] for run in kept], metric).higher_is_better
     boards = [
-        _board(str(network), tiers.weakest(level[str(network)]), str(family), rows, higher, skilled, seed)
+        _board(
+            str(network),
+            tiers.weakest(level[str(network)]),
+            str(family),
+            rows,
+            higher,
+            skilled,
+            seed,
+        )
         for (network, family), rows in scores.groupby(
             ["network", scores["task"].astype(str).map(families)], sort=True, observed=True
         )
@@ -327,7 +337,5 @@ def _means(buckets: Buckets, higher: bool, skilled: bool) -> pd.DataFrame:
     table.loc[reference, _NUMBERS[3:]] = np.nan
     table["control"] = np.where(table["skill"].notna(), skill[1] if skill else "", "")
     table["samples"] = buckets.count.sum(0)
-    # equal scores share a place: sums in another order differ in the last bits
-    values = table["value"].round(10).mask(reference)
-    table.insert(4, "rank", pd.array(values.rank(method="min", ascending=not higher), dtype="Int64"))
+    table.insert(4, "rank", pd.array(places(table["value"].mask(reference), higher), dtype="Int64"))
     return table

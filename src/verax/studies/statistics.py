@@ -15,17 +15,48 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from verax import seeding
+from verax.errors import InvalidInput
 from verax.metrics import METRICS
 
 Floats = NDArray[np.float64]
 REPLICATES = 1000
 LEVEL = 0.95
+_RELATIVE, _ABSOLUTE = 1e-6, 1e-9
+
+
+def same(one: Floats, two: Floats) -> NDArray[np.bool_]:
+    """Where scores are the same but for rounding.
+
+    Maps are float32: two methods that are one formula, and one method on two machines, differ in about the
+    eighth digit. Nothing may be won, lost or ranked by that.
+    """
+    return np.isclose(one, two, rtol=_RELATIVE, atol=_ABSOLUTE)
+
+
+def change(one: Floats, two: Floats) -> Floats:
+    """`two` minus `one`; 0 where only rounding parts them."""
+    result: Floats = np.where(same(one, two), 0.0, two - one)
+    return result
+
+
+def levelled(values: Floats) -> Floats:
+    """The same numbers ``(..., M)``, those that only rounding parts made equal along the last axis."""
+    order = np.argsort(values, axis=-1, kind="stable")
+    found = np.take_along_axis(values, order, -1)
+    for place in range(1, found.shape[-1]):
+        before = found[..., place - 1]
+        found[..., place] = np.where(same(found[..., place], before), before, found[..., place])
+    result = np.empty_like(found)
+    np.put_along_axis(result, order, found, -1)
+    return result
 
 
 def interval(replicates: Floats, axis: int = 0) -> tuple[Floats, Floats]:
     """The central 95 % of bootstrap replicates; NaN where none is defined, as with one sample."""
     tail = (1 - LEVEL) / 2
     nothing = np.isnan(replicates).all(axis=axis)
+    if not replicates.size:  # of no method
+        return np.full_like(nothing, np.nan, np.float64), np.full_like(nothing, np.nan, np.float64)
     # zeros stand in for what is undefined, because numpy would print a warning for each
     filled = np.where(np.expand_dims(nothing, axis), 0.0, replicates)
     with np.errstate(invalid="ignore"):
@@ -138,7 +169,10 @@ def bucket_means(
 
 def _table(scores: pd.DataFrame, methods: tuple[str, ...]) -> tuple[NDArray[np.int64], Floats]:
     """The bucket of each sample of a run, and its scores ``(N, M)``."""
-    table = scores.pivot(index=["group", "sample"], columns="method", values="value")
+    try:
+        table = scores.pivot(index=["group", "sample"], columns="method", values="value")
+    except ValueError as error:
+        raise InvalidInput("The scores are damaged: a picture has two of one method.") from error
     values = table.reindex(columns=list(methods)).to_numpy(dtype=np.float64)
     return table.index.get_level_values("group").to_numpy(), values
 

@@ -18,6 +18,7 @@ Mask = NDArray[np.bool_]
 Choice = Callable[[pa.RecordBatch], Mask | None]
 
 WORDS = ("task", "network", "method", "protocol", "metric")
+_NUMBERS = ("seed", "group", "sample")
 _BATCH = 1 << 18
 
 
@@ -59,9 +60,35 @@ def contents(path: Path) -> pd.DataFrame:
 def _batches(path: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     try:
         with pq.ParquetFile(path, read_dictionary=list(WORDS)) as file:
-            yield from file.iter_batches(_BATCH, columns=columns, use_threads=False)
-    except (OSError, ValueError, pa.ArrowException) as error:
+            _check(path, file.schema_arrow)
+            for batch in file.iter_batches(_BATCH, columns=columns, use_threads=False):
+                for name in (*WORDS, *_NUMBERS):
+                    if name in batch.schema.names and batch.column(name).null_count:
+                        raise MissingFile(
+                            f"The scores of {str(path.parent)!r} are damaged: {name!r} has gaps."
+                        )
+                yield batch
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:  # KeyError: a column is not there
         raise MissingFile(f"The scores of {str(path.parent)!r} cannot be read.") from error
+
+
+def _check(path: Path, schema: pa.Schema) -> None:
+    """Refuse a table that is none of scores, whoever wrote it."""
+    kinds: dict[str, Callable[[pa.DataType], bool]] = {
+        **dict.fromkeys(WORDS, _is_text),
+        **dict.fromkeys(_NUMBERS, pa.types.is_integer),
+        "value": lambda kind: pa.types.is_floating(kind) or pa.types.is_integer(kind),
+        "degenerate": pa.types.is_boolean,
+    }
+    for name, fits in kinds.items():
+        if name not in schema.names or not fits(schema.field(name).type):
+            where, wrong = repr(str(path.parent)), "does not fit" if name in schema.names else "is missing"
+            raise MissingFile(f"The scores of {where} are damaged: the column {name!r} {wrong}.")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner))
 
 
 def _among(batch: pa.RecordBatch, name: str, wanted: Collection[str]) -> Mask:

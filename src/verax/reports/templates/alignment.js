@@ -25,16 +25,17 @@
   const recall = () => {
     const words = new URLSearchParams(location.hash.slice(1));
     state = blank();
-    for (const key of ["case", "label", "prediction", "sort"]) state[key] = words.get(key) ?? "";
-    if (state.case !== "" && !data.cases[state.case]) state.case = "";
+    // what no menu offers is left out: a view must be one that can be seen and changed
+    for (const key of ["case", "label", "prediction", "sort"]) if ([...byId(key).options].some((option) => option.value === words.get(key))) state[key] = words.get(key);
     for (const name of data.histograms) {
-      const ends = (words.get(name) ?? "").split("-").map(Number);
+      const ends = /^([\d.]+)-([\d.]+)$/.exec(words.get(name) ?? "")?.slice(1).map(Number) ?? [];
       if (ends.length === 2 && ends[0] >= 0 && ends[1] <= 1 && ends[0] <= ends[1]) state.ranges[name] = ends;
     }
   };
 
   // --- filters ---
-  const rounded = (value) => Math.round(value * 100) / 100;
+  // to two decimals, halves to the even one, as the eight cases are
+  const rounded = (value) => { const all = value * 100, down = Math.floor(all); return (all - down === 0.5 ? down + (down % 2) : Math.round(all)) / 100; };
   const inRange = (row, skip) => Object.entries(state.ranges).every(([name, [low, high]]) => {
     const value = data.scores[name][row];
     return name === skip || (value !== null && rounded(value) >= low && rounded(value) <= high);
@@ -99,6 +100,7 @@
       });
       return input;
     });
+    canvas.setAttribute("aria-hidden", "true"); // the two fields do and say the same
     ends.append(inputs[0], " to ", inputs[1]);
     title.append(ends);
     box.append(title, canvas);
@@ -263,7 +265,7 @@
           const button = node("button", "", String(count));
           button.type = "button";
           button.append(node("small", "", known ? (sum / known).toFixed(2) : "–"));
-          button.style.background = `color-mix(in srgb, var(${x === y ? "--good" : "--bad"}) ${Math.round(12 + 45 * (count / most))}%, var(--card))`;
+          button.style.background = `color-mix(in srgb, var(${x === y ? "--good" : "--bad"}) ${Math.round(10 + 30 * (count / most))}%, var(--card))`;
           button.addEventListener("click", () => {
             state = { ...blank(), label: String(label), prediction: String(guess) };
             visible = page;

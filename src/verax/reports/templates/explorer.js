@@ -29,7 +29,7 @@
     if (tasks.includes(words.get("task"))) state.task = words.get("task");
     const count = of(state.task).length, net = Number(words.get("net") ?? 0), beside = words.get("beside") ?? "";
     state.net = Number.isInteger(net) && net >= 0 && net < count ? net : 0;
-    state.beside = /^\d+$/.test(beside) && Number(beside) < count ? beside : "";
+    state.beside = /^\d+$/.test(beside) && Number(beside) < count && Number(beside) !== state.net ? String(Number(beside)) : "";
     state.bucket = current().scenes.some((scene) => scene.key === words.get("bucket")) ? words.get("bucket") : "";
     state.sort = ["best", "worst", "disagreement"].includes(words.get("sort")) ? words.get("sort") : "";
     state.all = words.get("all") === "1" ? "1" : "";
