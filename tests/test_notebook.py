@@ -210,7 +210,8 @@ def test_alignments_show_what_was_marked_and_shown():
     marked[:, 5:20, 5:20], shown[:, 15:30, 15:30] = True, True
     shown[1], shown[1, 22:30, 22:30] = True, False  # all but a hole, which has the only edge
     columns = {f"{name}{end}": [0.2, 0.4] for name in SCORES[:2] for end in ("", "/random", "/centre")}
-    table = pd.DataFrame({"id": [EVIL, "b"], "label": [0, 1], "right": [True, False], "area": [0.1, 0.1],
+    table = pd.DataFrame({"id": [EVIL, "b"], "label": [0, 1], "prediction": [0, 0], "right": [True, False],
+                          "area": [0.1, 0.1], "shown": [0.1, 0.9],
                           "empty": [False, False], "flat": [False, False], **columns})  # fmt: skip
     pictures = thumbnails([0, 1], torch.rand(2, 3, 40, 40), marked, shown)
     html = Alignment(table, {"model": EVIL, "data": "d", "method": "grad-cam"}, pictures)._repr_html_()

@@ -15,10 +15,17 @@ import numpy as np
 
 from verax.files import make_folder, write_atomically
 from verax.metrics import cases8
-from verax.reports import number, pages
+from verax.reports import number, overlaps, pages
 from verax.studies.alignments import Alignment, case_codes
 
 HISTOGRAMS = cases8.COLUMNS
+_WORDS = {
+    "iou": "IoU",
+    "ground-truth-coverage": "Ground-truth coverage",
+    "saliency-coverage": "Saliency coverage",
+    "pointing-game": "The pointing game",
+    "energy": "Energy",
+}
 _ABOUT = {
     "iou": "overlap of what is shown and what was marked",
     "ground-truth-coverage": "share of what was marked that is shown",
@@ -60,24 +67,31 @@ def data(alignment: Alignment) -> dict[str, Any]:
 
 
 def verdict(alignment: Alignment) -> str:
-    """One sentence about the first score."""
+    """What the first score says beside chance, and how many right answers have hardly any overlap."""
+    return " ".join(filter(None, [_beside_chance(alignment), overlaps.answers(alignment)]))
+
+
+def _beside_chance(alignment: Alignment) -> str:
     row = alignment.table().iloc[0]
     digits = 2 if max(row["value"], row["random"]) >= 0.1 else 3
-    name, value = row["metric"], number(row["value"], row["low"], row["high"], digits)
+    name, value = str(row["metric"]), number(row["value"], row["low"], row["high"], digits)
     if not math.isfinite(row["value"]):
         return "No image has a mark, so nothing can be said."
-    sentence, chance = f"The mean {name} is {value}: ", f"{row['random']:.{digits}f}"
+    first = f"{_WORDS.get(name, name)} ({_ABOUT[name]}) is {value} on average; 1 is best."
+    chance, centre = (f"{row[place]:.{digits}f}" for place in ("random", "centre"))
+    same = "The same number of pixels"
+    random = f"scattered at random would get {chance}"
     if row["low"] > max(row["random"], row["centre"]):
-        words = "more than as many pixels score at random places"
-        return f"{sentence}{words} ({chance}) or around the centre ({row['centre']:.{digits}f})."
+        clearly = f"{first} That is clearly more than chance: {same.lower()} {random}"
+        return f"{clearly}, and in the middle of the picture {centre}."
     if row["low"] > row["random"]:
         return (
-            f"{sentence}more than as many pixels score at random places ({chance}), but not "
-            f"clearly more than around the centre of the picture ({row['centre']:.{digits}f})."
+            f"{first} {same} {random}, which is clearly less, but in the middle of the picture {centre}: "
+            "a map that always shows the middle would do about as well or better."
         )
     if row["high"] < row["random"] and not row["lift_high"] >= 1:  # of the same images: chance varies too
-        return f"{sentence}less than as many pixels score at random places ({chance})."
-    return f"{sentence}what as many pixels score at random places ({chance})."
+        return f"{first} That is less than chance: {same.lower()} {random}."
+    return f"{first} That is not clearly more than chance: {same.lower()} {random}."
 
 
 def nothing_shown(alignment: Alignment) -> str:
@@ -152,6 +166,7 @@ def page(alignment: Alignment) -> str:
         "title": f"{facts['model']} on {facts['data']}",
         "part": facts.get("part") or "",
         "verdict": verdict(alignment),
+        "alarms": overlaps.warnings(alignment),
         "notes": [*facts.get("notes", []), *filter(None, [nothing_shown(alignment)])],
         "facts": _facts(alignment),
         "rows": _rows(alignment),

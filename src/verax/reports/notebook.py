@@ -31,6 +31,7 @@ from verax.reports import (
     inline,
     leaflets,
     number,
+    overlaps,
     short,
     style,
 )
@@ -273,9 +274,8 @@ def alignment(found: Alignment) -> str:
     if thumbnails:
         parts += [Markup("<div>{}</div>").format(Markup("").join(thumbnails))]
         parts += [Markup("<p>Blue line: marked by people. Orange dashes: shown by the map.</p>")]
-    return _frame(
-        f"{facts.get('model')} on {facts.get('data')}: {len(found)} images", aligned.verdict(found), *parts
-    )
+    said = " ".join([*overlaps.warnings(found), aligned.verdict(found)])
+    return _frame(f"{facts.get('model')} on {facts.get('data')}: {len(found)} images", said, *parts)
 
 
 def _marked(entry: Any) -> bytes:
