@@ -416,9 +416,16 @@ def test_a_picture_of_an_alignment_opens_in_large(browser, tmp_path):
     assert page.locator("#large-after").is_disabled()
     page.locator("#large form button").click()
     assert not dialog.is_visible()
-    page.locator("#draw-shown").uncheck()
+    beyond = first.locator("path.beyond").bounding_box()  # what is not shown is dimmed, up to the edges
+    assert beyond["width"] == pytest.approx(first.bounding_box()["width"], abs=2)
+    assert "rgb(0, 0, 0)" in first.locator("path.beyond").evaluate("e => getComputedStyle(e).fill")
+    page.locator("#grid-shown").uncheck()
     first.click()
     assert not dialog.locator("path.shown").is_visible()
+    assert not dialog.locator("path.beyond").is_visible()
+    page.locator("#large-shown").check()
+    assert dialog.locator("path.shown").is_visible()
+    assert page.locator("#grid-shown").is_checked()
     assert dialog.locator("path.marked").is_visible()
     assert tab.faults == []
     assert tab.asked() == []

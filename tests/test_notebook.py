@@ -218,8 +218,13 @@ def test_alignments_show_what_was_marked_and_shown():
     assert EVIL not in html
     found = _pictures(html)
     assert len(found) == 2
-    for _, picture in found:
+    for place, (_, picture) in enumerate(found):
         pixels = np.asarray(Image.open(io.BytesIO(picture)))
+        plain = np.asarray(Image.open(io.BytesIO(base64.b64decode(pictures[place]["image"]))))
+        for at in (2, 12, 26, 35):  # the middle of a pixel; what is not shown is darker
+            factor = 1 if shown[place, at, at] else 0.55
+            wanted = plain[at, at].astype(float) * factor
+            assert np.abs(pixels[round((at + 0.5) * 7.5), round((at + 0.5) * 7.5)] - wanted).max() < 1.5
         for colour in (FOCUS, AVOID):
             assert (pixels == tuple(bytes.fromhex(colour[1:]))).all(-1).any()
 

@@ -156,12 +156,25 @@
     }
     return parts.join("");
   };
+  const beyond = (region, high, wide) => {
+    const parts = [];
+    for (let y = 0; y < high; y += 1) {
+      for (let x = 0; x < wide; x += 1) {
+        if (region[y * wide + x]) continue;
+        const from = x;
+        while (x < wide && !region[y * wide + x]) x += 1;
+        parts.push(`M${from} ${y}H${x}V${y + 1}H${from}Z`);
+      }
+    }
+    return parts.join("");
+  };
   const framed = (row, kind) => {
     const entry = pictures.get(row), [high, wide] = entry.size;
     const frame = node(kind, "frame"), image = node("img", entry.kind === "png" ? "small" : "");
     image.src = `data:image/${entry.kind};base64,${entry.image}`;
     image.alt = `${data.ids[row]}: ${named(data.label[row])}, predicted ${named(data.prediction[row])}`;
     const svg = svgNode("svg", { viewBox: `0 0 ${wide} ${high}`, preserveAspectRatio: "none" });
+    svg.append(svgNode("path", { class: "beyond of-shown", d: beyond(bits(entry.shown, high * wide), high, wide) }));
     for (const name of ["marked", "shown"]) {
       const d = outline(bits(entry[name], high * wide), high, wide);
       svg.append(svgNode("path", { class: `halo of-${name}`, d }), svgNode("path", { class: name, d }));
@@ -299,8 +312,11 @@
   byId("reset").addEventListener("click", (event) => { event.preventDefault(); state = blank(); visible = page; update(); });
   byId("filters").addEventListener("submit", (event) => event.preventDefault());
   byId("more").addEventListener("click", () => { visible += page; update(); });
-  for (const name of ["marked", "shown"]) byId(`draw-${name}`).addEventListener("change", (event) => {
-    for (const id of ["grid", "large"]) byId(id).classList.toggle(`no-${name}`, !event.target.checked);
+  const drawers = [...document.querySelectorAll("[data-draw]")];
+  for (const box of drawers) box.addEventListener("change", () => {
+    const name = box.dataset.draw;
+    for (const other of drawers) if (other.dataset.draw === name) other.checked = box.checked;
+    for (const id of ["grid", "large"]) byId(id).classList.toggle(`no-${name}`, !box.checked);
   });
   for (const button of document.querySelectorAll(".case")) {
     button.addEventListener("click", () => {
