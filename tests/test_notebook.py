@@ -15,7 +15,7 @@ from PIL import Image
 
 import verax
 from made_up_runs import scores, write
-from verax.errors import InvalidInput, InvalidParameter
+from verax.errors import InvalidInput, InvalidParameter, VeraxError
 from verax.reports import AVOID, BACKGROUND, FOCUS, INK, METHOD, MUTED, PAPER, RULE, gallery, inline, notebook
 from verax.reports.showing import show
 from verax.reports.verdicts import verdict
@@ -89,7 +89,7 @@ def test_show_says_what_does_not_fit(cases, tmp_path):
         show(None, cases, titles=["a", "b"])
     with pytest.raises(InvalidInput, match="no cases"):
         show(None, cases[:0])
-    with pytest.raises(InvalidParameter, match="At least one"):
+    with pytest.raises(InvalidParameter, match="whole number from 1"):
         show(None, cases, most=0)
     with pytest.raises(InvalidParameter, match=r"\.png"):
         show(None, cases[:1]).save(tmp_path / "p.gif")
@@ -252,6 +252,44 @@ def test_show_says_scenes_and_what_it_drops(cases):
     assert repr(alone) == f"Picture(7 of {len(cases)} cases, 1 picture of each)"
     assert repr(show(None, cases[:1])) == "Picture(1 case, 1 picture of each)"
     assert "shown" not in show(None, cases[:7]).legend
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_maps_of_own_photographs_are_shown(channels, tmp_path):
+    inputs = torch.linspace(-2, 2, 3 * channels * 20 * 30).reshape(3, channels, 20, 30)  # as if normalised
+    maps = {"one": torch.randn(3, channels, 20, 30), "two": np.random.default_rng(0).random((3, 20, 30))}
+    picture = show(maps, inputs, titles=torch.tensor([4, 5, 6]))
+    assert [title for title, _ in picture.rows] == ["4", "5", "6"]
+    for _, tiles in picture.rows:
+        assert [tile.name for tile in tiles] == ["input", "one", "two"]
+        assert tiles[0].pixels.shape == tiles[1].pixels.shape == (20, 30, 3)
+        assert (tiles[0].pixels.min(), tiles[0].pixels.max()) == (0, 255)
+    assert "truth" not in picture.legend
+    assert "focus" not in picture.legend
+    assert picture.save(tmp_path / "own.png").stat().st_size > 1000
+    assert [title for title, _ in show(maps, inputs.numpy(), most=2).rows] == ["input 1", "input 2"]
+    plain = show(maps["one"], inputs.clamp(0, 0.5)).rows[2][1][0].pixels
+    assert plain.max() == 128  # what is in [0, 1] stays as it is
+    assert len(show(None, inputs).rows[0][1]) == 3
+    vectors = show(torch.randn(2, 9), torch.randn(2, 9))
+    assert [tile.name for tile in vectors.rows[0][1]] == ["input field", "map"]
+
+
+@pytest.mark.parametrize(
+    ("maps", "inputs", "words"),
+    [
+        (torch.zeros(2, 5, 5), torch.zeros(2, 3, 6, 6), "do not fit"),
+        (torch.zeros(2, 5, 5), None, r"show\(maps, inputs\)"),
+        (torch.zeros(2, 5, 5), "photos", "not str"),
+        (torch.zeros(2, 5, 5), torch.nn.Linear(2, 2), "not Linear"),
+        ("gradient", torch.zeros(2, 3, 5, 5), "'map' must be a tensor"),
+        (torch.zeros(3, 5, 5), torch.zeros(3, 5, 5), "pictures"),
+        (torch.zeros(0, 5), torch.zeros(0, 5), "no cases"),
+    ],
+)
+def test_what_cannot_be_shown_is_one_sentence(maps, inputs, words):
+    with pytest.raises(VeraxError, match=words):
+        show(maps, inputs)
 
 
 def test_numbers_of_things_read_well(tmp_path):
