@@ -765,7 +765,9 @@ def test_the_command_names_the_network_and_tells_defaults(folders):
     assert done.exit_code == 0, done.output
     assert "my own & best on folder" in done.output
     assert verax.Alignment.load(folders / "out").facts["model"] == "my own & best"
-    assert "<h1>my own &amp; best on folder</h1>" in (folders / "out" / "report.html").read_text()
+    assert (
+        "<h1>my own &amp; best on a folder of pictures</h1>" in (folders / "out" / "report.html").read_text()
+    )
     wrong = masked(folders, "--metrics", "iuo")
     assert "did you mean 'iou'" in str(wrong.exception)
     words = re.sub(r"[^\w:.()]+", " ", CliRunner().invoke(app, ["align", "--help"]).output)

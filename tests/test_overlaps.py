@@ -54,7 +54,7 @@ def test_a_class_that_is_right_for_the_wrong_reasons_is_named_first():
     done = aligned([(0, 50, NONE, 0.1), (1, 50, MOST, 0.1)])
     said = page.verdict(done)
     assert "Of the 100 right answers, 50 (50 % [40, 60]) have hardly any overlap (IoU up to 0.20)" in said
-    assert "all 50 of the class 'circle'" in said
+    assert "all 50 called 'circle'" in said
     (warning,) = overlaps.warnings(done)
     assert warning.startswith("Right for the wrong reasons?")
     assert "in all 50 images that it rightly calls 'circle' (mean IoU 0.00)" in warning
@@ -66,7 +66,7 @@ def test_a_large_share_is_a_warning_where_no_class_stands_out():
     done = aligned([(0, 12, NONE, 0.1), (0, 20, MOST, 0.1), (1, 12, NONE, 0.1), (1, 20, MOST, 0.1)])
     (warning,) = overlaps.warnings(done)
     assert "24 of 64 right answers (38 % [27, 50])" in warning
-    assert "class" not in page.verdict(done)
+    assert "called" not in page.verdict(done)
 
 
 def test_without_labels_nobody_knows_what_is_right():
@@ -97,3 +97,40 @@ def test_few_images_of_a_class_say_nothing_about_it():
 def test_no_answer_with_little_overlap_is_said():
     said = page.verdict(aligned([(0, 3, MOST, 0.1)]))
     assert "None of the 3 right answers has as little overlap as an IoU of 0.20." in said
+
+
+def test_the_page_explains_its_words_and_ranges_without_hovering():
+    text = page.page(aligned([(0, 3, MOST, 0.1)]))
+    for word, about in (
+        ("IoU", "overlap of what is"),
+        ("GTC", "share of what was marked"),
+        ("SC", "share of"),
+    ):
+        assert f"{word}</abbr> {about}" in text
+    assert 'class="ranges">GTC 0.00 to 0.20, SC 0.65 to 1.00<' in text
+    assert "shown on hover" not in text
+
+
+def test_cases_are_left_out_where_nobody_knows_what_is_right():
+    text = page.page(aligned([(0, 3, MOST, 0.1)], right=None))
+    assert 'class="case ' not in text
+    assert "Choose one to see its images" not in text
+    assert "Nobody knows that here" in text
+    assert page.data(aligned([(0, 3, MOST, 0.1)], right=None))["cases"] == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "title"),
+    [
+        (
+            {"model": "Sequential", "data": "folder", "weights": "own"},
+            "Your network (Sequential) on a folder",
+        ),
+        ({"model": "Net", "data": "folder", "weights": "own"}, "Net on a folder of pictures"),
+        ({"model": "timm:resnet18", "data": "pets", "weights": "none"}, "timm:resnet18 on pets"),
+    ],
+)
+def test_titles_say_whose_network_it_is(facts, title):
+    done = aligned([(0, 3, MOST, 0.1)])
+    done.facts |= facts
+    assert f"<h1>{title}" in page.page(done)

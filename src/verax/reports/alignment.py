@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from verax.files import make_folder, write_atomically
 from verax.metrics import cases8
@@ -19,6 +21,14 @@ from verax.reports import number, overlaps, pages
 from verax.studies.alignments import Alignment, case_codes
 
 HISTOGRAMS = cases8.COLUMNS
+SHORT = {
+    "iou": "IoU",
+    "ground-truth-coverage": "GTC",
+    "saliency-coverage": "SC",
+    "pointing-game": "PG",
+    "energy": "E",
+}
+"""Score -> what it is called under pictures, which are small."""
 _WORDS = {
     "iou": "IoU",
     "ground-truth-coverage": "Ground-truth coverage",
@@ -44,7 +54,8 @@ def _numbers(values: Any) -> list[float | None]:
 def data(alignment: Alignment) -> dict[str, Any]:
     """Everything that the script shows."""
     scores = alignment.scores
-    members = alignment.members() if set(HISTOGRAMS) <= set(alignment.metrics) else {}
+    sorted_out = set(HISTOGRAMS) <= set(alignment.metrics) and bool(scores["right"].notna().any())
+    members = alignment.members() if sorted_out else {}
     codes = case_codes(members) if members else np.zeros(len(scores), np.int64)
     classes = alignment.classes
     seen = sorted({*scores["label"].tolist(), *scores["prediction"].tolist()})
@@ -55,6 +66,7 @@ def data(alignment: Alignment) -> dict[str, Any]:
         "prediction": scores["prediction"].tolist(),
         "right": right.where(right.notna(), None).tolist(),
         "confidence": _numbers(scores["confidence"]),
+        "short": {name: SHORT[name] for name in alignment.metrics},
         "scores": {name: _numbers(scores[name]) for name in alignment.metrics},
         "histograms": [name for name in HISTOGRAMS if name in alignment.metrics],
         "members": codes.tolist(),
@@ -113,6 +125,7 @@ def _rows(alignment: Alignment) -> list[dict[str, str]]:
         rows.append(
             {
                 "metric": str(row["metric"]),
+                "short": SHORT[str(row["metric"])] if row["metric"] != "iou" else "",
                 "about": _ABOUT[str(row["metric"])],
                 "value": number(row["value"], row["low"], row["high"]),
                 "random": number(row["random"], math.nan, math.nan),
@@ -129,13 +142,13 @@ def _facts(alignment: Alignment) -> list[tuple[str, str]]:
     facts, scores = alignment.facts, alignment.scores
     settings = ", ".join(f"{name}={value}" for name, value in facts["settings"].items() if value is not None)
     accuracy = alignment.accuracy
-    weights = {"none": "none: random", "own": "of the module given"}.get(
+    weights = {"none": "none: random", "own": "your module's own"}.get(
         facts.get("weights", ""), facts.get("weights", "")
     )
     return [
         ("images", str(len(alignment))),
         *([("weights", weights)] if weights else []),
-        ("accuracy", "labels not known" if math.isnan(accuracy) else f"{100 * accuracy:.1f} %"),
+        ("accuracy", "right answers not known" if math.isnan(accuracy) else f"{100 * accuracy:.1f} %"),
         ("method", f"{facts['method']}{f' ({settings})' if settings else ''}"),
         ("explained class", str(facts["target"])),
         ("shown pixels", str(facts["judging"]["binarisation"])),
@@ -147,23 +160,31 @@ def _facts(alignment: Alignment) -> list[tuple[str, str]]:
 
 
 def _cases(alignment: Alignment) -> list[dict[str, Any]]:
-    if not set(HISTOGRAMS) <= set(alignment.metrics):
-        return []
+    if not set(HISTOGRAMS) <= set(alignment.metrics) or not alignment.scores["right"].notna().any():
+        return []  # whether an answer is right is half of each case
     ranges = cases8.Ranges.of(alignment.facts.get("ranges"))
     found = []
     for row in alignment.cases().to_dict("records"):
         bounds = ranges.bounds(row["case"])
-        words = ", ".join(f"{name} {low:.2f} to {high:.2f}" for name, (low, high) in bounds.items())
+        words = ", ".join(f"{SHORT[name]} {low:.2f} to {high:.2f}" for name, (low, high) in bounds.items())
         share = "" if math.isnan(row["share"]) else f"{100 * row['share']:.1f} %"
         found.append({**row, "share": share, "ranges": words})
     return found
+
+
+def _title(facts: Mapping[str, Any]) -> str:
+    """Network and data; a bare class of torch and a folder are called what they are."""
+    model, images = str(facts["model"]), str(facts["data"])
+    mine = hasattr(nn, model) and facts.get("weights") == "own"
+    network = f"Your network ({model})" if mine else model
+    return f"{network} on {'a folder of pictures' if images == 'folder' else images}"
 
 
 def page(alignment: Alignment) -> str:
     """The page as text."""
     facts = alignment.facts
     shown = {
-        "title": f"{facts['model']} on {facts['data']}",
+        "title": _title(facts),
         "part": facts.get("part") or "",
         "verdict": verdict(alignment),
         "alarms": overlaps.warnings(alignment),
@@ -173,6 +194,7 @@ def page(alignment: Alignment) -> str:
         "cases": _cases(alignment),
         "without_case": alignment.without_case() if set(HISTOGRAMS) <= set(alignment.metrics) else 0,
         "known": bool(alignment.scores["right"].notna().any()),
+        "short": [(SHORT[name], name, _ABOUT[name]) for name in alignment.metrics],
         "pictured": len(alignment.pictures),
         "count": len(alignment),
         "sha256": facts.get("sha256", ""),

@@ -62,7 +62,7 @@ def answers(alignment: Alignment) -> str:
     which = ""
     if rows["prediction"].nunique() > 1 and most > count / 2 and most >= _FEW:
         every = int((rows["prediction"] == first).sum())
-        which = f"; {_all(most, every)} of the class {_name(alignment, first)}"
+        which = f"; {_all(most, every)} called {_name(alignment, first)}"
     have = f"{count} ({share(count, whole)}) {'have' if count > 1 else 'has'} hardly any overlap"
     return f"Of the {what}, {have} (IoU up to {low:.2f}){which}."
 

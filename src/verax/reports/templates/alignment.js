@@ -9,7 +9,7 @@
     return node;
   };
   const { node } = charts;
-  const named = (label) => (label < 0 ? "not known" : data.classes[label] ?? String(label));
+  const named = (label) => (label < 0 ? "right answer not known" : data.classes[label] ?? String(label));
   const metrics = Object.keys(data.scores);
   const pictures = new Map(data.pictures.map((entry) => [entry.row, entry]));
   const blank = () => ({ case: "", label: "", prediction: "", sort: "", ranges: {} });
@@ -223,13 +223,12 @@
     frame.addEventListener("click", () => enlarge(row));
     const caption = node("figcaption");
     const known = data.label[row] >= 0, right = data.right[row];
-    caption.append(node("span", "truth", known ? named(data.label[row]) : "label not known"));
+    caption.append(node("span", "truth", known ? named(data.label[row]) : "right answer not known"));
     const said = right === 1 ? " ✓" : ` ${right === 0 ? "✗ " : "→ "}${named(data.prediction[row])}`;
     caption.append(node("span", right === 0 ? "missed" : right === 1 ? "passed" : "", said));
     const scores = node("span", "scores");
-    const short = { "iou": "IoU", "ground-truth-coverage": "GTC", "saliency-coverage": "SC", "pointing-game": "PG", "energy": "E" };
     for (const name of metrics) {
-      const value = data.scores[name][row], item = node("span", "", `${short[name] ?? name} ${value === null ? "–" : value.toFixed(2)}`);
+      const value = data.scores[name][row], item = node("span", "", `${data.short[name]} ${value === null ? "–" : value.toFixed(2)}`);
       item.title = name;
       scores.append(item);
     }
@@ -304,7 +303,7 @@
   const menu = (column) => tally(column).map(([label, count]) => [String(label), `${named(label)} (${count})`]);
   options(byId("case"), [["", "any"], ...data.cases.map((entry, place) => [String(place), entry.name])]);
   options(byId("label"), [["", "any"], ...menu(data.label)]);
-  options(byId("prediction"), [["", "any"], ["right", "right ones"], ["wrong", "wrong ones"], ...menu(data.prediction)]);
+  options(byId("prediction"), [["", "any"], ...(data.right.some((right) => right !== null) ? [["right", "right ones"], ["wrong", "wrong ones"]] : []), ...menu(data.prediction)]);
   options(byId("sort"), [["", "as they come"], ...[...metrics, "confidence"].flatMap((name) => [[`${name} up`, `${name}, lowest first`], [`${name} down`, `${name}, highest first`]])]);
   options(byId("confusion-score"), metrics.map((name) => [name, name]));
   for (const id of ["case", "label", "prediction", "sort"]) byId(id).addEventListener("change", (event) => { state[id] = event.target.value; visible = page; update(); });
