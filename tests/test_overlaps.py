@@ -101,12 +101,8 @@ def test_no_answer_with_little_overlap_is_said():
 
 def test_the_page_explains_its_words_and_ranges_without_hovering():
     text = page.page(aligned([(0, 3, MOST, 0.1)]))
-    for word, about in (
-        ("IoU", "overlap of what is"),
-        ("GTC", "share of what was marked"),
-        ("SC", "share of"),
-    ):
-        assert f"{word}</abbr> {about}" in text
+    for word, about in (("IoU", "overlap"), ("GTC", "share of what was marked"), ("SC", "share of what is")):
+        assert f"{word}</strong> {about}" in text
     assert 'class="ranges">GTC 0.00 to 0.20, SC 0.65 to 1.00<' in text
     assert "shown on hover" not in text
 
@@ -134,3 +130,18 @@ def test_titles_say_whose_network_it_is(facts, title):
     done = aligned([(0, 3, MOST, 0.1)])
     done.facts |= facts
     assert f"<h1>{title}" in page.page(done)
+
+
+def test_shares_and_skill_have_intervals():
+    """20 of 50 right, 15 of them with hardly any overlap; the confidence of what was seen is beside it."""
+    done = aligned([(0, 15, NONE, 0.1), (1, 5, MOST, 0.1), (1, 30, MOST, 0.1)])
+    done.scores.loc[20:, "right"] = False
+    done.sort_into_cases()
+    text = page.page(done)
+    assert "<dd>40.0 % [27.6, 53.8]</dd>" in text  # Wilson, 20 of 50
+    assert "30.0 % [19.1, 43.8]" in text  # Sufficient Context, 15 of 50
+    value, low, high = overlaps.skill(done.scores, "iou")
+    assert value == pytest.approx((0.49 - 0.03) / 0.97)
+    assert low < value < high
+    assert high - low == pytest.approx(2 * 1.96 * 0.3208 / 50**0.5 / 0.97, rel=0.15)
+    assert f'{value:.2f} <span class="interval">[{low:.2f}, {high:.2f}]' in text

@@ -131,7 +131,7 @@ def _rows(alignment: Alignment) -> list[dict[str, str]]:
                 "random": number(row["random"], math.nan, math.nan),
                 "centre": number(row["centre"], math.nan, math.nan),
                 "lift": number(row["lift"], row["lift_low"], row["lift_high"], 2),
-                "skill": number(row["skill"], math.nan, math.nan, 2),
+                "skill": number(*overlaps.skill(alignment.scores, str(row["metric"])), 2),
                 "images": str(row["images"]),
             }
         )
@@ -141,14 +141,15 @@ def _rows(alignment: Alignment) -> list[dict[str, str]]:
 def _facts(alignment: Alignment) -> list[tuple[str, str]]:
     facts, scores = alignment.facts, alignment.scores
     settings = ", ".join(f"{name}={value}" for name, value in facts["settings"].items() if value is not None)
-    accuracy = alignment.accuracy
+    known = scores["right"].dropna()
+    accuracy = overlaps.share(int(known.sum()), len(known), 1) if len(known) else "right answers not known"
     weights = {"none": "none: random", "own": "your module's own"}.get(
         facts.get("weights", ""), facts.get("weights", "")
     )
     return [
         ("images", str(len(alignment))),
         *([("weights", weights)] if weights else []),
-        ("accuracy", "right answers not known" if math.isnan(accuracy) else f"{100 * accuracy:.1f} %"),
+        ("accuracy", accuracy),
         ("method", f"{facts['method']}{f' ({settings})' if settings else ''}"),
         ("explained class", str(facts["target"])),
         ("shown pixels", str(facts["judging"]["binarisation"])),
@@ -167,7 +168,7 @@ def _cases(alignment: Alignment) -> list[dict[str, Any]]:
     for row in alignment.cases().to_dict("records"):
         bounds = ranges.bounds(row["case"])
         words = ", ".join(f"{SHORT[name]} {low:.2f} to {high:.2f}" for name, (low, high) in bounds.items())
-        share = "" if math.isnan(row["share"]) else f"{100 * row['share']:.1f} %"
+        share = overlaps.share(row["images"], int(alignment.scores["right"].notna().sum()), 1)
         found.append({**row, "share": share, "ranges": words})
     return found
 

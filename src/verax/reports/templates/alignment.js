@@ -250,16 +250,34 @@
     }
     return [...found].sort((a, b) => b[1] - a[1] || a[0] - b[0]).slice(0, 10).map(([label]) => label).sort((a, b) => a - b);
   })();
+  const randomly = (seed) => () => { // mulberry32: the same page shows the same intervals
+    seed = (seed + 0x6D2B79F5) | 0;
+    let mixed = Math.imul(seed ^ (seed >>> 15), 1 | seed);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4294967296;
+  };
+  const spread = (values) => { // 95 % of bootstrap means, widened as a bootstrap of few numbers is too narrow
+    const count = values.length, times = Math.max(200, Math.min(1000, Math.round(2e6 / count)));
+    if (count < 2) return null;
+    const mean = values.reduce((sum, value) => sum + value, 0) / count, next = randomly(count), found = [];
+    for (let draw = 0; draw < times; draw += 1) {
+      let sum = 0;
+      for (let place = 0; place < count; place += 1) sum += values[Math.floor(next() * count)];
+      found.push(mean + (sum / count - mean) * Math.sqrt(count / (count - 1)));
+    }
+    found.sort((a, b) => a - b);
+    return [0.025, 0.975].map((part) => Math.min(1, Math.max(0, found[Math.round(part * (times - 1))])));
+  };
   const confusion = () => {
     const table = byId("confusion"), score = data.scores[byId("confusion-score").value];
-    const cells = worst.map(() => worst.map(() => [0, 0, 0]));
+    const cells = worst.map(() => worst.map(() => [0, []]));
     const place = new Map(worst.map((label, index) => [label, index]));
     for (let row = 0; row < total; row += 1) {
       const y = place.get(data.label[row]), x = place.get(data.prediction[row]);
       if (y === undefined || x === undefined) continue;
       const cell = cells[y][x];
       cell[0] += 1;
-      if (score[row] !== null) { cell[1] += score[row]; cell[2] += 1; }
+      if (score[row] !== null) cell[1].push(score[row]);
     }
     const head = node("tr");
     head.append(node("th", "axis", "label ↓  prediction →"), ...worst.map((label) => { const th = node("th", "", named(label)); th.title = named(label); return th; }));
@@ -270,11 +288,13 @@
       name.title = named(label);
       line.append(name);
       worst.forEach((guess, x) => {
-        const [count, sum, known] = cells[y][x], td = node("td");
+        const [count, values] = cells[y][x], td = node("td");
         if (count) {
           const button = node("button", "", String(count));
           button.type = "button";
-          button.append(node("small", "", known ? (sum / known).toFixed(2) : "–"));
+          const mean = values.reduce((sum, value) => sum + value, 0) / values.length, ends = spread(values);
+          button.append(node("small", "", values.length ? mean.toFixed(2) : "–"));
+          if (ends) button.append(node("small", "", `[${ends.map((end) => end.toFixed(2)).join(", ")}]`));
           button.style.background = `color-mix(in srgb, var(${x === y ? "--good" : "--bad"}) ${Math.round(12 + 45 * (count / most))}%, var(--card))`;
           button.addEventListener("click", () => {
             state = { ...blank(), label: String(label), prediction: String(guess) };
