@@ -548,6 +548,6 @@ def test_metrics_named_here_exist():
 
 def test_certificates_and_provenance_are_shown(page):
     text = text_of(page)
-    assert "world/hard net 0 1.000 needs 0.99 0.985 needs 0.97 1234 ✓ passed" in text
+    assert "world/hard net 0 1.000 [0.929, 1.000] n = 50, needs 0.99 0.985 needs 0.97 1234 ✓ passed" in text
     for fact in ("c0de" * 16, "ab" * 32, "steps = 7", "3.0 s (83.3 ms a map)", "torch 2.13", "device cpu"):
         assert fact in text

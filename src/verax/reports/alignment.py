@@ -168,7 +168,7 @@ def _cases(alignment: Alignment) -> list[dict[str, Any]]:
     for row in alignment.cases().to_dict("records"):
         bounds = ranges.bounds(row["case"])
         words = ", ".join(f"{SHORT[name]} {low:.2f} to {high:.2f}" for name, (low, high) in bounds.items())
-        share = overlaps.share(row["images"], int(alignment.scores["right"].notna().sum()), 1)
+        share = overlaps.share(row["images"], int(alignment.scores["right"].notna().sum()))
         found.append({**row, "share": share, "ranges": words})
     return found
 

@@ -7,12 +7,11 @@ import math
 import numpy as np
 import pandas as pd
 
-from verax import seeding
 from verax.metrics import cases8
 from verax.networks.certificates import wilson
 from verax.reports import names
+from verax.reports.resampling import Floats, bootstrap
 from verax.studies.alignments import RANDOM, Alignment
-from verax.studies.statistics import REPLICATES, interval
 
 _FEW = 5  # images of a class from which something can be said about it
 _CLASS, _ALL = 0.5, 0.25  # shares of answers beside the mark, of a class and of all, that are worth a warning
@@ -33,20 +32,15 @@ def skill(scores: pd.DataFrame, metric: str) -> tuple[float, float, float]:
     Images are drawn with replacement, a score together with that of its random places.
     """
     pairs = scores[[metric, f"{metric}{RANDOM}"]].dropna().to_numpy(np.float64)
-    count = len(pairs)
-    if not count:
+    if not len(pairs):
         return math.nan, math.nan, math.nan
-    point = pairs.mean(0)
-    generator = np.random.default_rng(seeding.key("skill of an alignment", count) & 0xFFFFFFFFFFFFFFFF)
-    draws = np.full((REPLICATES, 2), np.nan)
-    for row in range(REPLICATES if count > 1 else 0):
-        draws[row] = pairs[generator.integers(count, size=count)].mean(0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        value = (point[0] - point[1]) / (1 - point[1])
-        drawn = (draws[:, 0] - draws[:, 1]) / (1 - draws[:, 1])
-    # a bootstrap of n numbers is too narrow by sqrt((n - 1) / n)
-    low, high = interval(value + (drawn - value) * math.sqrt(count / max(count - 1, 1)))
-    return float(value), float(low), min(float(high), 1.0)
+    low, high = bootstrap(pairs, _skill)
+    return float(_skill(pairs.mean(0))), low, min(high, 1.0)
+
+
+def _skill(means: Floats) -> Floats:
+    value: Floats = (means[..., 0] - means[..., 1]) / (1 - means[..., 1])
+    return value
 
 
 def _judged(alignment: Alignment) -> tuple[pd.DataFrame, bool]:
