@@ -154,6 +154,8 @@ def tall(rows: Rows, more: int) -> int:
 
 
 _DOT: Spec = {"type": "point", "filled": True, "size": 70, "opacity": 1}
+_SIZE: Spec = {"condition": {"test": "datum.kind == 'oracle'", "value": 190}, "value": 70}
+"""A star has less of its area in the middle, and caps of intervals would hide a small one."""
 _CAP: Spec = {"type": "tick", "orient": "vertical", "size": 11, "thickness": 1.4}
 
 
@@ -194,7 +196,7 @@ def board(
         layer({"type": "rule", "strokeWidth": 2}, y=y, x=start, x2={"field": "high"}, color=colour),
         layer(_CAP, y=y, x=start, color=colour),
         layer(_CAP, y=y, x=end, color=colour),
-        layer(_DOT, y=y, x=value, color=colour, shape=shape, tooltip=said),
+        layer(_DOT, y=y, x=value, color=colour, shape=shape, size=_SIZE, tooltip=said),
     ]
     levels = [{"level": plain(level), "line": word} for word, level in lines.items() if level is not None]
     if levels:

@@ -33,6 +33,7 @@ from verax.reports import (
     leaflets,
     number,
     overlaps,
+    provenance,
     short,
     style,
 )
@@ -109,8 +110,9 @@ def run(found: Run) -> str:
 
 def _family(digest: Digest, family: str, failed: Sequence[str]) -> Markup:
     """The verdict on a family of tasks, its leaderboard as a picture, and the numbers folded away."""
+    own = provenance.own(digest.run.manifest)
     board, label = digest.boards.get((digest.main, family)), figures.LABELS.get(digest.main, digest.main)
-    said = Markup("<p>{}</p>").format(verdict(board, family, digest.main, failed))
+    said = Markup("<p>{}</p>").format(verdict(board, family, digest.main, failed, own))
     if board is None:
         return said
     drawn = figures.leaderboard(board[board["value"].notna()], label)
