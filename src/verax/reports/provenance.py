@@ -83,7 +83,7 @@ def methods(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def own(manifest: Mapping[str, Any]) -> list[str]:
     """Methods that are not verax's own, by their labels."""
-    return [str(entry["label"]) for entry in manifest["methods"] if entry["family"] == "own"]
+    return [str(entry["label"]) for entry in manifest.get("methods", []) if entry.get("family") == "own"]
 
 
 def own_tasks(manifest: Mapping[str, Any]) -> list[str]:
