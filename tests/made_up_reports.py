@@ -130,6 +130,7 @@ def manifest_of(made: Made) -> dict:
                 "task": task,
                 "passed": made.passed,
                 "worst_accuracy": 1.0,
+                "worst_accuracy_of": {"n": 50, "low": 0.929, "high": 1.0},
                 "worst_follow": 0.985,
                 "edits": 1234,
                 "thresholds": {"accuracy": 0.99, "follow": 0.97},
@@ -210,6 +211,7 @@ def build_climate(folder: Path, methods: tuple[str, ...] = ("near", "far"), task
     manifest["certificates"] = [
         {"task": task, "network": name, "seed": 0, "passed": True, "mse": 0.1, "limits": limits}
         | dict.fromkeys(limits, 0.95)
+        | {"intervals": {"r2": [0.94, 0.96]}}
         for name in made.networks
     ]
     (folder / "manifest.json").write_text(json.dumps(manifest))

@@ -15,7 +15,7 @@ from PIL import Image
 
 import verax
 from made_up_runs import scores, write
-from verax.errors import InvalidInput, InvalidParameter
+from verax.errors import InvalidInput, InvalidParameter, VeraxError
 from verax.reports import AVOID, BACKGROUND, FOCUS, INK, METHOD, MUTED, PAPER, RULE, gallery, inline, notebook
 from verax.reports.showing import show
 from verax.reports.verdicts import verdict
@@ -89,7 +89,7 @@ def test_show_says_what_does_not_fit(cases, tmp_path):
         show(None, cases, titles=["a", "b"])
     with pytest.raises(InvalidInput, match="no cases"):
         show(None, cases[:0])
-    with pytest.raises(InvalidParameter, match="At least one"):
+    with pytest.raises(InvalidParameter, match="whole number from 1"):
         show(None, cases, most=0)
     with pytest.raises(InvalidParameter, match=r"\.png"):
         show(None, cases[:1]).save(tmp_path / "p.gif")
@@ -210,15 +210,21 @@ def test_alignments_show_what_was_marked_and_shown():
     marked[:, 5:20, 5:20], shown[:, 15:30, 15:30] = True, True
     shown[1], shown[1, 22:30, 22:30] = True, False  # all but a hole, which has the only edge
     columns = {f"{name}{end}": [0.2, 0.4] for name in SCORES[:2] for end in ("", "/random", "/centre")}
-    table = pd.DataFrame({"id": [EVIL, "b"], "label": [0, 1], "right": [True, False], "area": [0.1, 0.1],
+    table = pd.DataFrame({"id": [EVIL, "b"], "label": [0, 1], "prediction": [0, 0], "right": [True, False],
+                          "area": [0.1, 0.1], "shown": [0.1, 0.9],
                           "empty": [False, False], "flat": [False, False], **columns})  # fmt: skip
     pictures = thumbnails([0, 1], torch.rand(2, 3, 40, 40), marked, shown)
     html = Alignment(table, {"model": EVIL, "data": "d", "method": "grad-cam"}, pictures)._repr_html_()
     assert EVIL not in html
     found = _pictures(html)
     assert len(found) == 2
-    for _, picture in found:
+    for place, (_, picture) in enumerate(found):
         pixels = np.asarray(Image.open(io.BytesIO(picture)))
+        plain = np.asarray(Image.open(io.BytesIO(base64.b64decode(pictures[place]["image"]))))
+        for at in (2, 12, 26, 35):  # the middle of a pixel; what is not shown is darker
+            factor = 1 if shown[place, at, at] else 0.55
+            wanted = plain[at, at].astype(float) * factor
+            assert np.abs(pixels[round((at + 0.5) * 7.5), round((at + 0.5) * 7.5)] - wanted).max() < 1.5
         for colour in (FOCUS, AVOID):
             assert (pixels == tuple(bytes.fromhex(colour[1:]))).all(-1).any()
 
@@ -246,6 +252,44 @@ def test_show_says_scenes_and_what_it_drops(cases):
     assert repr(alone) == f"Picture(7 of {len(cases)} cases, 1 picture of each)"
     assert repr(show(None, cases[:1])) == "Picture(1 case, 1 picture of each)"
     assert "shown" not in show(None, cases[:7]).legend
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_maps_of_own_photographs_are_shown(channels, tmp_path):
+    inputs = torch.linspace(-2, 2, 3 * channels * 20 * 30).reshape(3, channels, 20, 30)  # as if normalised
+    maps = {"one": torch.randn(3, channels, 20, 30), "two": np.random.default_rng(0).random((3, 20, 30))}
+    picture = show(maps, inputs, titles=torch.tensor([4, 5, 6]))
+    assert [title for title, _ in picture.rows] == ["4", "5", "6"]
+    for _, tiles in picture.rows:
+        assert [tile.name for tile in tiles] == ["input", "one", "two"]
+        assert tiles[0].pixels.shape == tiles[1].pixels.shape == (20, 30, 3)
+        assert (tiles[0].pixels.min(), tiles[0].pixels.max()) == (0, 255)
+    assert "truth" not in picture.legend
+    assert "focus" not in picture.legend
+    assert picture.save(tmp_path / "own.png").stat().st_size > 1000
+    assert [title for title, _ in show(maps, inputs.numpy(), most=2).rows] == ["input 1", "input 2"]
+    plain = show(maps["one"], inputs.clamp(0, 0.5)).rows[2][1][0].pixels
+    assert plain.max() == 128  # what is in [0, 1] stays as it is
+    assert len(show(None, inputs).rows[0][1]) == 3
+    vectors = show(torch.randn(2, 9), torch.randn(2, 9))
+    assert [tile.name for tile in vectors.rows[0][1]] == ["input field", "map"]
+
+
+@pytest.mark.parametrize(
+    ("maps", "inputs", "words"),
+    [
+        (torch.zeros(2, 5, 5), torch.zeros(2, 3, 6, 6), "do not fit"),
+        (torch.zeros(2, 5, 5), None, r"show\(maps, inputs\)"),
+        (torch.zeros(2, 5, 5), "photos", "not str"),
+        (torch.zeros(2, 5, 5), torch.nn.Linear(2, 2), "not Linear"),
+        ("gradient", torch.zeros(2, 3, 5, 5), "'map' must be a tensor"),
+        (torch.zeros(3, 5, 5), torch.zeros(3, 5, 5), "pictures"),
+        (torch.zeros(0, 5), torch.zeros(0, 5), "no cases"),
+    ],
+)
+def test_what_cannot_be_shown_is_one_sentence(maps, inputs, words):
+    with pytest.raises(VeraxError, match=words):
+        show(maps, inputs)
 
 
 def test_numbers_of_things_read_well(tmp_path):

@@ -25,7 +25,7 @@ from made_up_reports import BARE, CHANCE, ONE, REFERENCES, SIZE, Made, build
 from verax import reports
 from verax.files import write_atomically
 from verax.metrics import METRICS
-from verax.reports import figures, gallery
+from verax.reports import figures, gallery, grids
 from verax.reports.repetition import command
 from verax.reports.verdicts import disagreements, verdict
 from verax.studies import runs, spec, tables
@@ -548,6 +548,37 @@ def test_metrics_named_here_exist():
 
 def test_certificates_and_provenance_are_shown(page):
     text = text_of(page)
-    assert "world/hard net 0 1.000 needs 0.99 0.985 needs 0.97 1234 ✓ passed" in text
+    assert "world/hard net 0 1.000 [0.929, 1.000] n = 50, needs 0.99 0.985 needs 0.97 1234 ✓ passed" in text
     for fact in ("c0de" * 16, "ab" * 32, "steps = 7", "3.0 s (83.3 ms a map)", "torch 2.13", "device cpu"):
         assert fact in text
+
+
+def test_the_verdict_says_where_own_methods_stand():
+    board = pd.DataFrame(
+        {
+            "method": ["good", "mine", "oracle"],
+            "rank": pd.array([1, 2, None], dtype="Int64"),
+            "value": [0.8, 0.5, 1.0],
+            "low": [0.7, 0.4, 1.0],
+            "high": [0.9, 0.6, 1.0],
+            "skill": [0.5, 0.1, np.nan],
+            "skill_low": [0.4, 0.0, np.nan],
+            "skill_high": [0.6, 0.2, np.nan],
+            "control": "input",
+            "degenerate": 0,
+            "samples": 9,
+        }
+    )
+    said = verdict(board, "complex", "sound", own=["mine"])
+    assert "Your own: mine, rank 2 of 2 with 0.50 [0.40, 0.60]." in said
+    assert "Your own" not in verdict(board, "complex", "sound", own=["good"])  # named first already
+    assert "Your own" not in verdict(board, "complex", "sound")
+
+
+@pytest.mark.parametrize(("columns", "own"), [(["a"], True), (["a", "b"], True), (["a", "b", "c"], False)])
+def test_grids_of_few_columns_are_not_as_wide_as_the_page(columns, own):
+    rows = [{"method": "m", "task": name, "value": 0.5, "low": 0.4, "high": 0.6} for name in columns]
+    spec = grids.heat("n", "t", rows, across="task", columns=columns, methods=["m"]).spec
+    assert ("width" in spec) == own
+    slant = spec["layer"][0]["encoding"]["x"]["axis"]["labelAngle"]
+    assert (slant == 0) == (len(columns) == 1)

@@ -93,8 +93,10 @@ class Certificate:
             "task": self.task,
             "passed": self.passed,
             "worst_accuracy": self.worst_accuracy,
+            "worst_accuracy_of": _evidence(self.accuracy, "accuracy"),
             "mean_accuracy": float(self.accuracy["right"].sum() / self.accuracy["n"].sum()),
             "worst_follow": self.worst_follow,
+            "worst_follow_of": _evidence(self.interventions, "follow"),
             "mean_follow": float(self.interventions["followed"].sum() / self.interventions["n"].sum()),
             "samples": int(self.accuracy["n"].sum()),
             "edits": int(self.interventions["n"].sum()),
@@ -117,6 +119,15 @@ class Certificate:
             f"(needs {self.thresholds.accuracy}), worst intervention {self.worst_follow:.3f} "
             f"(needs {self.thresholds.follow})"
         )
+
+
+def _evidence(table: pd.DataFrame, rate: str) -> dict[str, float] | None:
+    """How many samples stand behind the worst rate, and its 95 % interval; of equals those with fewest."""
+    rows = table[table[rate] == table[rate].min()]
+    if rows.empty:
+        return None
+    row = rows.loc[rows["n"].idxmin()]
+    return {"n": int(row["n"]), "low": float(row["low"]), "high": float(row["high"])}
 
 
 def _count(frame: pd.DataFrame, by: list[str], hit: str, rate: str) -> pd.DataFrame:

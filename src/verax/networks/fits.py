@@ -99,11 +99,13 @@ class Fit:
 
     def summary(self) -> dict[str, Any]:
         """The certificate in a few numbers, for manifests and records."""
-        values = {row["measure"]: row["value"] for row in self.measures.to_dict("records")}
+        rows = self.measures.to_dict("records")
+        values = {row["measure"]: row["value"] for row in rows}
         return {
             "task": self.task,
             "passed": self.passed,
             **values,
+            "intervals": {row["measure"]: [row["low"], row["high"]] for row in rows},
             "mse": self.error[0],
             "mae": self.error[1],
             "samples": self.samples,

@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from verax import reports
 from verax.errors import VeraxError
 from verax.metrics import CORE, METRICS
-from verax.reports import INK, METHOD, MUTED, RULE, number, short, style
+from verax.reports import INK, METHOD, MUTED, RULE, evidence, number, short, style
 from verax.reports.faithfulness import cell
+from verax.reports.resampling import bootstrap
 from verax.studies.leaderboards import HEADLINES
 
 if TYPE_CHECKING:
@@ -165,15 +166,21 @@ def networks(run: Run) -> dict[str, Any] | None:
     ordered = table.mean().sort_values(ascending=False).index
     methods = [name for name in ordered if reports.kind(name) == "method"]
     known = certificates(run.manifest)
+    grouped = rows.dropna(subset="value").groupby([*keys, "method"], observed=True)["value"]
+    ends = {key: bootstrap(part.to_numpy(np.float64)[:, None]) for key, part in grouped}
     found = []
     for key, line in zip(table.index, table[methods].to_numpy(), strict=True):
         fit = known.get((str(key[0]), str(key[1]), int(key[2])), {})
+        said = evidence.fit(fit)["said"]
         found.append(
             {
                 **dict(zip(keys, key, strict=True)),
-                "fit": [f"{fit[name]:.3f}" if name in fit else "–" for name in MEASURES],
+                "fit": [said.get(name, "–") for name in MEASURES],
                 "passed": fit.get("passed"),
-                "cells": ["–" if np.isnan(value) else f"{value:.2f}" for value in line],
+                "cells": [
+                    number(value, *ends.get((*key, name), (np.nan, np.nan)), 2)
+                    for name, value in zip(methods, line, strict=True)
+                ],
             }
         )
     return {"methods": [str(name) for name in methods], "rows": found}
@@ -185,10 +192,12 @@ def consistency(run: Run) -> dict[str, Any] | None:
     if table is None:
         return None
     rows = _headline(run)
-    truth = rows.groupby(["task", "network", "method"], observed=True)["value"].mean()
+    grouped = rows.dropna(subset="value").groupby(["task", "network", "method"], observed=True)["value"]
+    truth, ends = grouped.mean(), {k: bootstrap(part.to_numpy(np.float64)[:, None]) for k, part in grouped}
     found = []
     for row in table.to_dict("records"):
-        right = truth.get((row["task"], row["network"], row["method"]), np.nan)
+        key = (row["task"], row["network"], row["method"])
+        right = number(truth.get(key, np.nan), *ends.get(key, (np.nan, np.nan)), 2)
         between = number(row["value"], row["lowest"], row["highest"], 2)
-        found.append({**row, "between": between, "truth": "–" if np.isnan(right) else f"{right:.2f}"})
+        found.append({**row, "between": between, "truth": right})
     return {"rows": found}

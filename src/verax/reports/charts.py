@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from verax.reports import kind
+from verax.reports.resampling import difference
 from verax.studies.leaderboards import UNRANKED
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ ROW = 20
 _REFERENCE = " || ".join(f"datum.value == '{name}'" for name in sorted(UNRANKED))
 _METHODS: Spec = {
     "labelLimit": 170,
+    "labelPadding": 8,  # a dot at the left end would cover the end of a name
     "labelFontStyle": {"condition": {"test": _REFERENCE, "value": "italic"}, "value": "normal"},
     "labelColor": {"condition": {"test": _REFERENCE, "value": "var(--muted)"}, "value": "var(--ink)"},
     "title": None,
@@ -37,7 +39,12 @@ _METHODS: Spec = {
 }
 _AXIS: Spec = {"titleAnchor": "end", "titleLimit": 420}
 """The title may reach over the names of methods, never beyond the chart."""
-_SHAPES = {"method": "circle", "control": "diamond", "oracle": "triangle-up"}
+_STAR = (
+    "M0.00,-1.00L0.25,-0.34L0.95,-0.31L0.40,0.13L0.59,0.81L0.00,0.42L-0.59,"
+    "0.81L-0.40,0.13L-0.95,-0.31L-0.25,-0.34Z"
+)
+_SHAPES = {"method": "circle", "control": "diamond", "oracle": _STAR}
+"""The same signs as in tables."""
 _COLOURS = {"method": "var(--accent)", "control": "var(--muted)", "oracle": "var(--ink)"}
 _REGIONS = {
     "focus": "var(--region-focus)",
@@ -147,6 +154,8 @@ def tall(rows: Rows, more: int) -> int:
 
 
 _DOT: Spec = {"type": "point", "filled": True, "size": 70, "opacity": 1}
+_SIZE: Spec = {"condition": {"test": "datum.kind == 'oracle'", "value": 190}, "value": 70}
+"""A star has less of its area in the middle, and caps of intervals would hide a small one."""
 _CAP: Spec = {"type": "tick", "orient": "vertical", "size": 11, "thickness": 1.4}
 
 
@@ -187,7 +196,7 @@ def board(
         layer({"type": "rule", "strokeWidth": 2}, y=y, x=start, x2={"field": "high"}, color=colour),
         layer(_CAP, y=y, x=start, color=colour),
         layer(_CAP, y=y, x=end, color=colour),
-        layer(_DOT, y=y, x=value, color=colour, shape=shape, tooltip=said),
+        layer(_DOT, y=y, x=value, color=colour, shape=shape, size=_SIZE, tooltip=said),
     ]
     levels = [{"level": plain(level), "line": word} for word, level in lines.items() if level is not None]
     if levels:
@@ -221,6 +230,20 @@ def _levels(levels: Rows) -> Spec:
     return {**drawn, "data": {"values": levels}}
 
 
+def _moved(
+    method: str, families: tuple[str, str], before: tuple[float, ...], after: tuple[float, ...]
+) -> dict[str, Any]:
+    """A method's means on two families of tasks and the change, each with its interval."""
+    low, high = difference((before[0], before[1], before[2]), (after[0], after[1], after[2]))
+    parts = {families[0]: before, families[1]: after, "change": (after[0] - before[0], low, high)}
+    named = {
+        f"{name}{end}": value
+        for name, values in parts.items()
+        for end, value in zip(("", ", from", ", to"), values, strict=True)
+    }
+    return {"method": method, **named}
+
+
 def slopes(
     name: str,
     title: str,
@@ -231,23 +254,26 @@ def slopes(
 ) -> Chart:
     """How means move from one family of tasks to another: two dots a method, joined."""
     before, after = (
-        {str(row["method"]): row["value"] for row in table.dropna(subset="value").to_dict("records")}
+        {
+            str(row["method"]): (row["value"], row["low"], row["high"])
+            for row in table.dropna(subset="value").to_dict("records")
+        }
         for table in (first, second)
     )
     rows = listed(
-        [
-            {
-                "method": method,
-                families[0]: before[method],
-                families[1]: value,
-                "change": value - before[method],
-            }
-            for method, value in after.items()
-            if method in before
-        ]
+        [_moved(method, families, before[method], after[method]) for method in after if method in before]
     )
     dots = [
-        {"method": row["method"], "family": family, "value": row[family], "change": row["change"]}
+        {
+            "method": row["method"],
+            "family": family,
+            "value": row[family],
+            "low": row[f"{family}, from"],
+            "high": row[f"{family}, to"],
+            "change": row["change"],
+            "least": row["change, from"],
+            "most": row["change, to"],
+        }
         for row in rows
         for family in families
     ]
@@ -257,12 +283,18 @@ def slopes(
     colour = _told("family", dict(zip(families, ("var(--muted)", "var(--accent)"), strict=True)))
     shape = _told("family", dict(zip(families, ("diamond", "circle"), strict=True)))
     joint: Spec = {"type": "rule", "color": "var(--rule)", "strokeWidth": 3}
-    said = tip("method", "family", value="mean", change="change")
+    numbers = {"value": "mean", "low": "from", "high": "to", "change": "change"}
+    said = tip("method", "family", **numbers, least="change from", most="change to")
     lines = layer(joint, y=y, x={**x, "field": "from"}, x2={"field": "to"})
+    thin: Spec = {"type": "rule", "strokeWidth": 1.4}
+    spans = layer(thin, y=y, x={**x, "field": "low"}, x2={"field": "high"}, color=colour)
     points = layer(_DOT, y=y, x={**x, "field": "value"}, color=colour, shape=shape, tooltip=said)
     spec: Spec = {
         "height": {"step": ROW},
-        "layer": [{**lines, "data": {"values": ends}}, {**points, "data": {"values": dots}}],
+        "layer": [
+            {**lines, "data": {"values": ends}},
+            *({**part, "data": {"values": dots}} for part in (spans, points)),
+        ],
     }
     alt = ", ".join(f"{row['method']} {row['change']:+.2f}" for row in rows)
     return Chart(name, title, f"{title}: {alt}.", rows, spec, tall(rows, 100))

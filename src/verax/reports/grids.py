@@ -11,6 +11,7 @@ from verax.reports import task_labels
 from verax.reports.charts import ROW, Chart, Spec, layer, listed, methods_axis, tall, tip
 from verax.studies.leaderboards import SUCCESS
 
+_FEW, _STEP = 2, 84  # columns that get a width of their own, in pixels; two fit a phone
 _WORDS = {
     "success": ("focus", f"share of buckets above {SUCCESS}"),
     "failure": ("avoid", "share of buckets with more on what must be avoided than on the focus"),
@@ -41,7 +42,13 @@ def heat(
         chosen: a field, and its values, of which the page shows one at a time.
     """
     rows, y = listed(table), methods_axis(methods)
-    axis = {"labelAngle": -40, "labelLimit": 130, "title": None, "ticks": False, "domain": False}
+    axis = {
+        "labelAngle": 0 if len(columns) == 1 else -40,
+        "labelLimit": 130,
+        "title": None,
+        "ticks": False,
+        "domain": False,
+    }
     axis["labelOverlap"] = False  # they are turned, so that neighbours stand clear of each other
     x: Spec = {"field": across, "type": "nominal", "sort": list(columns), "axis": axis}
     value: Spec = {"field": "value", "type": "quantitative"}
@@ -65,6 +72,8 @@ def heat(
         opacity={"condition": room, "value": 0},
     )
     spec: Spec = {"height": {"step": ROW + 2}, "layer": [cells, numbers]}
+    if len(columns) <= _FEW:  # as wide as the page, they would be bars
+        spec |= {"width": {"step": _STEP}, "autosize": {"type": "pad"}}
     if chosen:
         spec["params"] = [{"name": "chosen", "value": chosen[1][0]}]
         # the field is a constant of this module; its values come as data

@@ -18,6 +18,7 @@ from verax.reports import (
     boards,
     charts,
     claims,
+    evidence,
     faithfulness,
     figures,
     gallery,
@@ -112,6 +113,7 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
     knowing = digest.main if digest.main in SKILLED else ""
     truth = {family: board for (name, family), board in digest.boards.items() if name == knowing}
     failed = [str(failure["method"]) for failure in run.failures if failure.get("method")]
+    own = provenance.own(manifest)
     main = boards.parts(digest, digest.main, album, shelf)
     published = boards.parts(digest, "published", album, shelf) if both else []
     hero = boards.hero(digest, main, published, shelf)
@@ -126,10 +128,10 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
         "main": digest.main,
         "headline": HEADLINES[digest.main],
         "verdict": verdict(
-            digest.boards.get((digest.main, digest.headline)), digest.headline, digest.main, failed
+            digest.boards.get((digest.main, digest.headline)), digest.headline, digest.main, failed, own
         ),
         "others": [
-            verdict(digest.boards.get((digest.main, family)), family, digest.main, failed)
+            verdict(digest.boards.get((digest.main, family)), family, digest.main, failed, own)
             for family in digest.families
             if family != digest.headline
         ],
@@ -159,12 +161,12 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
         "measures": agreement.parts(run, list(digest.families), album),
         "fitted": agreement.networks(everything),
         "consistency": agreement.consistency(everything),
-        "fits": [entry for entry in whole["certificates"] if "r2" in entry],
-        "followed": [entry for entry in whole["certificates"] if "r2" not in entry],
+        "fits": [evidence.fit(entry) for entry in whole["certificates"] if "r2" in entry],
+        "followed": [evidence.followed(entry) for entry in whole["certificates"] if "r2" not in entry],
         "bar": figures.uri("png", gallery.png(bar)),
         "methods": provenance.methods(manifest),
         "own_tasks": provenance.own_tasks(manifest),
-        "own": [str(entry["label"]) for entry in manifest["methods"] if entry["family"] == "own"],
+        "own": own,
         "command": line,
         "study_file": study_file,
     }

@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 from markupsafe import Markup
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from PIL import Image
 
 from verax import reports
@@ -31,6 +32,8 @@ from verax.reports import (
     inline,
     leaflets,
     number,
+    overlaps,
+    provenance,
     short,
     style,
 )
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
     from verax.studies.runs import Run
 
 _CASES = 6
+_DIM = 0.55  # of what a map does not show
 _THUMBNAILS = 6
 
 
@@ -106,8 +110,9 @@ def run(found: Run) -> str:
 
 def _family(digest: Digest, family: str, failed: Sequence[str]) -> Markup:
     """The verdict on a family of tasks, its leaderboard as a picture, and the numbers folded away."""
+    own = provenance.own(digest.run.manifest)
     board, label = digest.boards.get((digest.main, family)), figures.LABELS.get(digest.main, digest.main)
-    said = Markup("<p>{}</p>").format(verdict(board, family, digest.main, failed))
+    said = Markup("<p>{}</p>").format(verdict(board, family, digest.main, failed, own))
     if board is None:
         return said
     drawn = figures.leaderboard(board[board["value"].notna()], label)
@@ -272,26 +277,31 @@ def alignment(found: Alignment) -> str:
         )
     if thumbnails:
         parts += [Markup("<div>{}</div>").format(Markup("").join(thumbnails))]
-        parts += [Markup("<p>Blue line: marked by people. Orange dashes: shown by the map.</p>")]
-    return _frame(
-        f"{facts.get('model')} on {facts.get('data')}: {len(found)} images", aligned.verdict(found), *parts
-    )
+        words = "Blue line: marked by people. Orange dashes: shown by the map; the rest is dimmed."
+        parts += [Markup("<p>{}</p>").format(words)]
+    said = " ".join([*overlaps.warnings(found), aligned.verdict(found)])
+    return _frame(f"{facts.get('model')} on {facts.get('data')}: {len(found)} images", said, *parts)
 
 
 def _marked(entry: Any) -> bytes:
-    """A thumbnail with the outlines of what was marked and of what is shown."""
+    """A thumbnail with the outlines of what was marked and of what is shown; the rest is dimmed."""
     image = Image.open(io.BytesIO(base64.b64decode(entry["image"]))).convert("RGB")
     image = image.resize((300, round(300 * image.height / image.width)), Image.Resampling.NEAREST)
     pixels = np.array(image)
     down, across = np.indices(pixels.shape[:2])
     dashes = (down + across) // 5 % 3 < 2
-    high, wide = entry["size"]
-    for code, colour, where in (
-        (entry["shown"], reports.AVOID, dashes),
-        (entry["marked"], FOCUS, dashes | True),
-    ):
-        bits = np.unpackbits(np.frombuffer(base64.b64decode(code), np.uint8))[: high * wide]
-        mask = Image.fromarray(bits.reshape(high, wide) * 255).resize(image.size, Image.Resampling.NEAREST)
-        edge = gallery.outline(np.asarray(mask) > 0, 5, holes=True)  # a map may show all but a hole
+    marked, shown = (_region(entry, name, image.size) for name in ("marked", "shown"))
+    pixels[~shown] = (pixels[~shown] * _DIM).astype(np.uint8)
+    for region, colour, where in ((shown, reports.AVOID, dashes), (marked, FOCUS, dashes | True)):
+        edge = gallery.outline(region, 5, holes=True)  # a map may show all but a hole
         pixels[edge & where] = tuple(bytes.fromhex(colour[1:]))
     return gallery.png(pixels)
+
+
+def _region(entry: Any, name: str, size: tuple[int, int]) -> NDArray[np.bool_]:
+    """A region of a thumbnail, in the size of its picture."""
+    high, wide = entry["size"]
+    bits = np.unpackbits(np.frombuffer(base64.b64decode(entry[name]), np.uint8))[: high * wide]
+    mask = Image.fromarray(bits.reshape(high, wide) * 255).resize(size, Image.Resampling.NEAREST)
+    region: NDArray[np.bool_] = np.asarray(mask) > 0
+    return region

@@ -81,6 +81,11 @@ def methods(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
+def own(manifest: Mapping[str, Any]) -> list[str]:
+    """Methods that are not verax's own, by their labels."""
+    return [str(entry["label"]) for entry in manifest.get("methods", []) if entry.get("family") == "own"]
+
+
 def own_tasks(manifest: Mapping[str, Any]) -> list[str]:
     """Tasks that are not verax's own, with the reasoning that makes them where they have one."""
     found = []

@@ -19,6 +19,7 @@ from torch import Tensor
 from verax.cases import Cases
 from verax.errors import InvalidInput, InvalidParameter, VeraxError
 from verax.files import make_folder, write_atomically
+from verax.methods.limits import whole_from
 from verax.metrics.scoring import score
 from verax.reports import atlas, gallery, inline, png, short, style, svg
 from verax.studies.leaderboards import HEADLINES
@@ -142,7 +143,7 @@ class Picture:
 
 def show(
     maps: Maps | Cases | None,
-    cases: Cases | None = None,
+    cases: Cases | Tensor | NDArray[Any] | None = None,
     *,
     titles: Sequence[str] | None = None,
     scores: bool = True,
@@ -151,11 +152,13 @@ def show(
     """Draw inputs, truth outlines and maps side by side.
 
     Args:
-        maps: what `explain` gave: attributions with the shape of ``cases.inputs`` or ``(N, H, W)``; several
-            of them by their names, ``{"gradient": maps, ...}``; or None for the cases alone.
-        cases: the cases that were explained; ``show(cases)`` shows them alone.
-        titles: a word for each case (default: the scene of its bucket; its number as a bucket where the task
-            is not known by name, and as a case where the task has one bucket alone).
+        maps: what `explain` gave: attributions with the shape of the inputs or ``(N, H, W)``; several of
+            them by their names, ``{"gradient": maps, ...}``; or None for the cases alone.
+        cases: the cases that were explained; ``show(cases)`` shows them alone. Of own inputs: a tensor or an
+            array ``(N, C, H, W)`` or ``(N, D)``, which has no truth and no scores; pictures that are not in
+            [0, 1], as normalised ones, are stretched to it.
+        titles: a word for each case, such as its label (default: the scene of its bucket; its number as a
+            bucket where the task is not known by name, and as a case where the task has one bucket alone).
         scores: say the focus-share (of vectors the correlation with the truth) under each map.
         most: how many cases are shown: the first ones.
 
@@ -170,33 +173,43 @@ def show(
             "notebook's cell, and run.report() writes its page."
         )
     if cases is None or isinstance(maps, Cases):
-        raise InvalidInput("show needs the maps and the cases that were explained: show(maps, cases).")
+        raise InvalidInput(
+            "show needs the maps and what was explained: show(maps, cases), or show(maps, inputs) of yours."
+        )
+    given = cases.inputs if isinstance(cases, Cases) else _own(cases)
     named = {} if maps is None else dict(maps) if isinstance(maps, Mapping) else {"map": maps}
-    if len(cases) == 0:
+    if len(given) == 0:
         raise InvalidInput("There are no cases to show.")
-    if most < 1:
-        raise InvalidParameter(f"At least one case is shown, not {most!r}.")
-    if titles is not None and len(titles) != len(cases):
-        raise InvalidInput(f"There are {len(titles)} titles for {len(cases)} cases.")
-    checked = {str(name): _checked(name, values, cases) for name, values in named.items()}
-    some = cases[: min(most, len(cases))].to("cpu")
-    checked = {name: values[: len(some)] for name, values in checked.items()}
-    labels = [str(title) for title in titles][: len(some)] if titles is not None else _scenes(some)
-    under = {name: _scores(values, some) if scores else [""] * len(some) for name, values in checked.items()}
-    draw = _pictures if some.inputs.ndim == 4 else _vectors
+    whole_from(1).check(most, "most")
+    if titles is not None and len(titles) != len(given):
+        raise InvalidInput(f"There are {len(titles)} titles for {len(given)} cases.")
+    count = min(most, len(given))
+    checked = {str(name): _checked(name, values, given)[:count] for name, values in named.items()}
+    some = cases[:count].to("cpu") if isinstance(cases, Cases) else given[:count]
+    inputs = some.inputs if isinstance(some, Cases) else some
+    if titles is not None:
+        labels = [str(getattr(title, "item", lambda title=title: title)()) for title in titles][:count]
+    else:
+        labels = _scenes(some) if isinstance(some, Cases) else [f"input {n}" for n in range(1, count + 1)]
+    judged = scores and isinstance(some, Cases)
+    under = {
+        name: _scores(values, some) if judged and isinstance(some, Cases) else [""] * count
+        for name, values in checked.items()
+    }
+    draw = _pictures if inputs.ndim == 4 else _vectors
     lines = list(draw(some, checked, under))
-    dropped = [f"{len(some)} of {len(cases)} cases shown."] if len(some) < len(cases) else []
+    dropped = [f"{count} of {len(given)} cases shown."] if count < len(given) else []
+    outlines = [OUTLINES] if inputs.ndim == 4 and isinstance(some, Cases) else []
     if len(lines[0]) == 1:  # inputs alone stand side by side
         alone = [replace(line[0], name="", caption=label) for line, label in zip(lines, labels, strict=True)]
         parts = [alone[first : first + _ACROSS] for first in range(0, len(alone), _ACROSS)]
-        legend = " ".join([OUTLINES, *dropped])
-        return Picture(tuple(("", tuple(part)) for part in parts), legend, len(some), len(cases))
-    words = [OUTLINES] if some.inputs.ndim == 4 else []
-    words += [COLOURS]
-    if checked and scores:
+        legend = " ".join([*outlines, *dropped])
+        return Picture(tuple(("", tuple(part)) for part in parts), legend, count, len(given))
+    words = [*outlines, COLOURS]
+    if checked and judged and isinstance(some, Cases):
         words.append(f"Under each map: its {_headline(some)[1]}.")
     rows = tuple(zip(labels, lines, strict=True))
-    return Picture(rows, " ".join([*words, *dropped]), len(some), len(cases))
+    return Picture(rows, " ".join([*words, *dropped]), count, len(given))
 
 
 def _headline(cases: Cases) -> tuple[str, str]:
@@ -217,14 +230,31 @@ def _scenes(cases: Cases) -> list[str]:
     return [str(task.describe(group)) for group in groups]
 
 
-def _checked(name: object, values: Any, cases: Cases) -> Tensor:
+def _numbers(values: object, noun: str) -> Tensor:
+    """Numbers as a tensor; what holds none is refused in one sentence."""
+    try:
+        found = torch.as_tensor(values if isinstance(values, Tensor) else np.asarray(values))
+        return found.detach().cpu().double()
+    except (TypeError, ValueError, RuntimeError):
+        raise InvalidInput(
+            f"{noun} must be a tensor or an array of numbers, not {type(values).__name__}."
+        ) from None
+
+
+def _own(inputs: object) -> Tensor:
+    """Inputs that belong to no task."""
+    found = _numbers(inputs, "What was explained, if not cases,")
+    if found.ndim not in (2, 4):
+        raise InvalidInput(
+            f"Inputs are pictures (samples, channels, height, width) or vectors (samples, elements), not of "
+            f"shape {tuple(found.shape)}."
+        )
+    return found
+
+
+def _checked(name: object, values: object, inputs: Tensor) -> Tensor:
     """One number for each place: ``(N, H, W)`` or ``(N, D)``."""
-    found = (
-        torch.as_tensor(np.asarray(values) if not isinstance(values, Tensor) else values.detach())
-        .cpu()
-        .double()
-    )
-    shape = tuple(cases.inputs.shape)
+    found, shape = _numbers(values, f"Maps {str(name)!r}"), tuple(inputs.shape)
     if tuple(found.shape) == shape:
         return found.sum(1) if found.ndim == 4 else found
     if len(shape) == 4 and tuple(found.shape) == (shape[0], *shape[2:]):
@@ -249,44 +279,65 @@ def _scaled(values: Tensor) -> NDArray[np.float64]:
     return scaled
 
 
+def _photograph(pixels: Tensor) -> gallery.Pixels:
+    """A picture ``(C, H, W)`` of any range as colours; of channels that are not three, the mean."""
+    three = pixels if len(pixels) == 3 else pixels.mean(0, keepdim=True).expand(3, -1, -1)
+    shown = torch.nan_to_num(three)
+    low, high = float(shown.min()), float(shown.max())
+    if low < 0 or high > 1:
+        shown = (shown - low) / (high - low if high > low else 1)
+    levels = (shown.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0)
+    return np.ascontiguousarray(levels.numpy())
+
+
+def _inputs(some: Cases | Tensor) -> Iterator[tuple[str, gallery.Pixels]]:
+    """Pictures with their names; those of cases with the outlines of the truth."""
+    if not isinstance(some, Cases):
+        yield from (("input", _photograph(pixels)) for pixels in some)
+        return
+    inputs = (some.inputs.clamp(0, 1) * 255).round().to(torch.uint8).numpy()
+    focus, avoid = some.truth.focus.numpy(), some.truth.avoid.numpy()
+    for pixels, used, ignored in zip(inputs, focus, avoid, strict=True):
+        yield "input and truth", gallery.with_truth(pixels, used, ignored)
+
+
 def _pictures(
-    cases: Cases, maps: Mapping[str, Tensor], scores: Mapping[str, list[str]]
+    some: Cases | Tensor, maps: Mapping[str, Tensor], scores: Mapping[str, list[str]]
 ) -> Iterator[tuple[Tile, ...]]:
-    inputs = (cases.inputs.clamp(0, 1) * 255).round().to(torch.uint8).numpy()
-    focus, avoid = cases.truth.focus.numpy(), cases.truth.avoid.numpy()
-    for place in range(len(cases)):
-        truth = Image.fromarray(gallery.with_truth(inputs[place], focus[place], avoid[place]))
-        truth.thumbnail((_SIDE, _SIDE), Image.Resampling.LANCZOS)
+    for place, (word, pixels) in enumerate(_inputs(some)):
+        picture = Image.fromarray(pixels)
+        picture.thumbnail((_SIDE, _SIDE), Image.Resampling.LANCZOS)
         tiles = [
             Tile(name, scores[name][place], gallery.palette()[gallery.levels(_scaled(values[place]))])
             for name, values in maps.items()
         ]
-        yield Tile("input and truth", "", np.asarray(truth)), *tiles
+        yield Tile(word, "", np.asarray(picture)), *tiles
 
 
 def _vectors(
-    cases: Cases, maps: Mapping[str, Tensor], scores: Mapping[str, list[str]]
+    some: Cases | Tensor, maps: Mapping[str, Tensor], scores: Mapping[str, list[str]]
 ) -> Iterator[tuple[Tile, ...]]:
     """Vectors on their grid, where the task has one; otherwise as fields, row by row."""
-    cells, shape = _places(cases)
-    blank = [""] * len(cases)
-    shown = [("input field", cases.inputs, blank)]
-    if cases.truth.values is not None:
-        shown.append(("truth", cases.truth.values, blank))
+    inputs = some.inputs if isinstance(some, Cases) else some
+    cells, shape = _places(some)
+    blank = [""] * len(inputs)
+    shown = [("input field", inputs, blank)]
+    if isinstance(some, Cases) and some.truth.values is not None:
+        shown.append(("truth", some.truth.values, blank))
     shown += [(name, values, scores[name]) for name, values in maps.items()]
-    for place in range(len(cases)):
+    for place in range(len(inputs)):
         yield tuple(
             Tile(name, captions[place], atlas.raster(values[place].numpy(), cells, shape))
             for name, values, captions in shown
         )
 
 
-def _places(cases: Cases) -> tuple[NDArray[Any], tuple[int, int]]:
+def _places(some: Cases | Tensor) -> tuple[NDArray[Any], tuple[int, int]]:
     try:
-        grid = getattr(find_task(cases.task), "grid", None)
+        grid = getattr(find_task(some.task), "grid", None) if isinstance(some, Cases) else None
     except VeraxError:
         grid = None
-    count = cases.inputs.shape[1]
+    count = (some.inputs if isinstance(some, Cases) else some).shape[1]
     if grid is not None and len(grid) == count:
         return grid.cells.numpy(), grid.shape
     side = int(np.ceil(np.sqrt(count)))

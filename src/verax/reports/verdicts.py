@@ -26,7 +26,13 @@ Boards = dict[tuple[str, str], pd.DataFrame]
 """(protocol, family) -> leaderboard."""
 
 
-def verdict(board: pd.DataFrame | None, family: str, protocol: str, failed: Collection[str] = ()) -> str:
+def verdict(
+    board: pd.DataFrame | None,
+    family: str,
+    protocol: str,
+    failed: Collection[str] = (),
+    own: Collection[str] = (),
+) -> str:
     """What the run says about a family of tasks, in sentences that do not hide a draw, a defeat or a failure.
 
     Args:
@@ -34,6 +40,7 @@ def verdict(board: pd.DataFrame | None, family: str, protocol: str, failed: Coll
         family: of the tasks.
         protocol: that the board was made with.
         failed: methods that failed somewhere in the run.
+        own: methods that somebody brought along, who wants to know where they stand.
     """
     where = _FAMILIES.get(family, f"{family} tasks")
     ranked = None if board is None else board[board["rank"].notna()]
@@ -63,7 +70,18 @@ def verdict(board: pd.DataFrame | None, family: str, protocol: str, failed: Coll
     elif level:
         those = _are(level, "that", "those")
         text += f" The interval overlaps with {those} of {names(_some(level))}: their order may be chance."
-    return text + missing
+    return text + _standing(rest, len(ranked), own) + missing
+
+
+def _standing(rest: pd.DataFrame, count: int, own: Collection[str]) -> str:
+    """Where methods that somebody brought along stand, unless they come first."""
+    rows = [row for row in rest.to_dict("records") if row["method"] in own]
+    means = [number(row["value"], row["low"], row["high"], 2) for row in rows]
+    words = [
+        f"{row['method']}, rank {row['rank']} of {count} with {mean}"
+        for row, mean in zip(rows, means, strict=True)
+    ]
+    return f" Your own: {'; '.join(words)}." if words else ""
 
 
 def _are(things: Sequence[str], one: str, several: str) -> str:

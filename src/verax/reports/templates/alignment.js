@@ -9,7 +9,7 @@
     return node;
   };
   const { node } = charts;
-  const named = (label) => (label < 0 ? "not known" : data.classes[label] ?? String(label));
+  const named = (label) => (label < 0 ? "right answer not known" : data.classes[label] ?? String(label));
   const metrics = Object.keys(data.scores);
   const pictures = new Map(data.pictures.map((entry) => [entry.row, entry]));
   const blank = () => ({ case: "", label: "", prediction: "", sort: "", ranges: {} });
@@ -158,12 +158,25 @@
     }
     return parts.join("");
   };
+  const beyond = (region, high, wide) => {
+    const parts = [];
+    for (let y = 0; y < high; y += 1) {
+      for (let x = 0; x < wide; x += 1) {
+        if (region[y * wide + x]) continue;
+        const from = x;
+        while (x < wide && !region[y * wide + x]) x += 1;
+        parts.push(`M${from} ${y}H${x}V${y + 1}H${from}Z`);
+      }
+    }
+    return parts.join("");
+  };
   const framed = (row, kind) => {
     const entry = pictures.get(row), [high, wide] = entry.size;
     const frame = node(kind, "frame"), image = node("img", entry.kind === "png" ? "small" : "");
     image.src = `data:image/${entry.kind};base64,${entry.image}`;
     image.alt = `${data.ids[row]}: ${named(data.label[row])}, predicted ${named(data.prediction[row])}`;
     const svg = svgNode("svg", { viewBox: `0 0 ${wide} ${high}`, preserveAspectRatio: "none" });
+    svg.append(svgNode("path", { class: "beyond of-shown", d: beyond(bits(entry.shown, high * wide), high, wide) }));
     for (const name of ["marked", "shown"]) {
       const d = outline(bits(entry[name], high * wide), high, wide);
       svg.append(svgNode("path", { class: `halo of-${name}`, d }), svgNode("path", { class: name, d }));
@@ -212,13 +225,12 @@
     frame.addEventListener("click", () => enlarge(row));
     const caption = node("figcaption");
     const known = data.label[row] >= 0, right = data.right[row];
-    caption.append(node("span", "truth", known ? named(data.label[row]) : "label not known"));
+    caption.append(node("span", "truth", known ? named(data.label[row]) : "right answer not known"));
     const said = right === 1 ? " ✓" : ` ${right === 0 ? "✗ " : "→ "}${named(data.prediction[row])}`;
     caption.append(node("span", right === 0 ? "missed" : right === 1 ? "passed" : "", said));
     const scores = node("span", "scores");
-    const short = { "iou": "IoU", "ground-truth-coverage": "GTC", "saliency-coverage": "SC", "pointing-game": "PG", "energy": "E" };
     for (const name of metrics) {
-      const value = data.scores[name][row], item = node("span", "", `${short[name] ?? name} ${value === null ? "–" : value.toFixed(2)}`);
+      const value = data.scores[name][row], item = node("span", "", `${data.short[name]} ${value === null ? "–" : value.toFixed(2)}`);
       item.title = name;
       scores.append(item);
     }
@@ -240,16 +252,34 @@
     }
     return [...found].sort((a, b) => b[1] - a[1] || a[0] - b[0]).slice(0, 10).map(([label]) => label).sort((a, b) => a - b);
   })();
+  const randomly = (seed) => () => { // mulberry32: the same page shows the same intervals
+    seed = (seed + 0x6D2B79F5) | 0;
+    let mixed = Math.imul(seed ^ (seed >>> 15), 1 | seed);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4294967296;
+  };
+  const spread = (values) => { // 95 % of bootstrap means, widened as a bootstrap of few numbers is too narrow
+    const count = values.length, times = Math.max(200, Math.min(1000, Math.round(2e6 / count)));
+    if (count < 2) return null;
+    const mean = values.reduce((sum, value) => sum + value, 0) / count, next = randomly(count), found = [];
+    for (let draw = 0; draw < times; draw += 1) {
+      let sum = 0;
+      for (let place = 0; place < count; place += 1) sum += values[Math.floor(next() * count)];
+      found.push(mean + (sum / count - mean) * Math.sqrt(count / (count - 1)));
+    }
+    found.sort((a, b) => a - b);
+    return [0.025, 0.975].map((part) => Math.min(1, Math.max(0, found[Math.round(part * (times - 1))])));
+  };
   const confusion = () => {
     const table = byId("confusion"), score = data.scores[byId("confusion-score").value];
-    const cells = worst.map(() => worst.map(() => [0, 0, 0]));
+    const cells = worst.map(() => worst.map(() => [0, []]));
     const place = new Map(worst.map((label, index) => [label, index]));
     for (let row = 0; row < total; row += 1) {
       const y = place.get(data.label[row]), x = place.get(data.prediction[row]);
       if (y === undefined || x === undefined) continue;
       const cell = cells[y][x];
       cell[0] += 1;
-      if (score[row] !== null) { cell[1] += score[row]; cell[2] += 1; }
+      if (score[row] !== null) cell[1].push(score[row]);
     }
     const head = node("tr");
     head.append(node("th", "axis", "label ↓  prediction →"), ...worst.map((label) => { const th = node("th", "", named(label)); th.title = named(label); return th; }));
@@ -260,11 +290,13 @@
       name.title = named(label);
       line.append(name);
       worst.forEach((guess, x) => {
-        const [count, sum, known] = cells[y][x], td = node("td");
+        const [count, values] = cells[y][x], td = node("td");
         if (count) {
           const button = node("button", "", String(count));
           button.type = "button";
-          button.append(node("small", "", known ? (sum / known).toFixed(2) : "–"));
+          const mean = values.reduce((sum, value) => sum + value, 0) / values.length, ends = spread(values);
+          button.append(node("small", "", values.length ? mean.toFixed(2) : "–"));
+          if (ends) button.append(node("small", "", `[${ends.map((end) => end.toFixed(2)).join(", ")}]`));
           button.style.background = `color-mix(in srgb, var(${x === y ? "--good" : "--bad"}) ${Math.round(10 + 30 * (count / most))}%, var(--card))`;
           button.addEventListener("click", () => {
             state = { ...blank(), label: String(label), prediction: String(guess) };
@@ -293,7 +325,7 @@
   const menu = (column) => tally(column).map(([label, count]) => [String(label), `${named(label)} (${count})`]);
   options(byId("case"), [["", "any"], ...data.cases.map((entry, place) => [String(place), entry.name])]);
   options(byId("label"), [["", "any"], ...menu(data.label)]);
-  options(byId("prediction"), [["", "any"], ["right", "right ones"], ["wrong", "wrong ones"], ...menu(data.prediction)]);
+  options(byId("prediction"), [["", "any"], ...(data.right.some((right) => right !== null) ? [["right", "right ones"], ["wrong", "wrong ones"]] : []), ...menu(data.prediction)]);
   options(byId("sort"), [["", "as they come"], ...[...metrics, "confidence"].flatMap((name) => [[`${name} up`, `${name}, lowest first`], [`${name} down`, `${name}, highest first`]])]);
   options(byId("confusion-score"), metrics.map((name) => [name, name]));
   for (const id of ["case", "label", "prediction", "sort"]) byId(id).addEventListener("change", (event) => { state[id] = event.target.value; visible = page; update(); });
@@ -301,8 +333,11 @@
   byId("reset").addEventListener("click", (event) => { event.preventDefault(); state = blank(); visible = page; update(); });
   byId("filters").addEventListener("submit", (event) => event.preventDefault());
   byId("more").addEventListener("click", () => { visible += page; update(); });
-  for (const name of ["marked", "shown"]) byId(`draw-${name}`).addEventListener("change", (event) => {
-    for (const id of ["grid", "large"]) byId(id).classList.toggle(`no-${name}`, !event.target.checked);
+  const drawers = [...document.querySelectorAll("[data-draw]")];
+  for (const box of drawers) box.addEventListener("change", () => {
+    const name = box.dataset.draw;
+    for (const other of drawers) if (other.dataset.draw === name) other.checked = box.checked;
+    for (const id of ["grid", "large"]) byId(id).classList.toggle(`no-${name}`, !box.checked);
   });
   for (const button of document.querySelectorAll(".case")) {
     button.addEventListener("click", () => {

@@ -80,13 +80,14 @@ const charts = (() => {
   };
   const table = (rows) => {
     const names = columns(rows), made = node("table"), head = node("tr"), body = node("tbody"), top = node("thead");
-    for (const name of names) { const th = node("th", "", name); th.scope = "col"; head.append(th); }
+    const numbers = new Set(names.filter((name) => rows.every((row) => typeof row[name] === "number" || row[name] === null || row[name] === undefined)));
+    for (const name of names) { const th = node("th", numbers.has(name) ? "number" : "", name); th.scope = "col"; head.append(th); }
     top.append(head);
     for (const row of rows) {
       const line = node("tr");
       for (const [place, name] of names.entries()) {
         const value = row[name], number = typeof value === "number", first = place === 0 && typeof value === "string";
-        const made = line.appendChild(node(first ? "th" : "td", number ? "number" : "", value === null || value === undefined ? "–" : number && !Number.isInteger(value) ? value.toFixed(3) : String(value)));
+        const made = line.appendChild(node(first ? "th" : "td", numbers.has(name) ? "number" : "", value === null || value === undefined ? "–" : number && !Number.isInteger(value) ? value.toFixed(3) : String(value)));
         if (first) made.scope = "row";
       }
       body.append(line);

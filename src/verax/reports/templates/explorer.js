@@ -159,7 +159,7 @@
     const figures = sheet.fronts.map((text, place) => { const made = node("figure"); made.append(front(sheet, row, place, LARGE), node("figcaption", "", sheet.globe === null ? sheet.scenes[row].scene : text)); return made; });
     const shown = node("figure");
     shown.append(map(sheet, row, column, LARGE), node("figcaption", "", `${sheet.methods[column]}: ${word(sheet, row, column)}`));
-    const name = sheet.globe === null ? `bucket ${sheet.scenes[row].group}, sample ${sheet.scenes[row].sample}` : sheet.scenes[row].scene;
+    const name = sheet.globe === null ? `bucket ${sheet.scenes[row].group}` : sheet.scenes[row].scene;
     byId("large-title").textContent = `${sheet.methods[column]} on ${sheet.task}, ${name}; ${title(sheet)}`;
     byId("large-pictures").replaceChildren(...figures, shown);
     for (const button of dialog.querySelectorAll("[data-turn]")) button.disabled = near(...button.dataset.turn.split(" ").map(Number)).includes(undefined);

@@ -4,12 +4,13 @@ const labels = new Set();
 for (const region of document.querySelectorAll(".scroll")) {
   const hint = document.createElement("p");
   hint.className = "hint";
-  hint.textContent = "Scroll sideways for more columns →";
+  const drawn = region.classList.contains("drawn");
+  hint.textContent = drawn ? "Scroll the chart sideways →" : "Scroll sideways for more columns →";
   region.before(hint);
   const label = () => {
     const around = region.parentElement;
     const head = around.closest("details")?.querySelector("summary") ?? around.closest("section, .card")?.querySelector("h3, h2");
-    const words = `Table: ${head?.textContent.trim() ?? ""}`;
+    const words = `${drawn ? "Chart" : "Table"}: ${head?.textContent.trim() ?? ""}`;
     const free = [words, ...Array.from({ length: 99 }, (_, i) => `${words} (${i + 2})`)].find((name) => !labels.has(name));
     labels.add(free);
     return free;
