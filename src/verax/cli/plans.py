@@ -20,7 +20,10 @@ StudyName = Annotated[
     ),
 ]
 Methods = Annotated[
-    str | None, typer.Option(help="Only these methods: a,b,c.", autocompletion=completion.methods)
+    str | None,
+    typer.Option(
+        help="Only these methods: a,b,c; FILE.py:NAME is your own.", autocompletion=completion.methods
+    ),
 ]
 
 

@@ -54,7 +54,10 @@ def run(
         ),
     ] = None,
     metrics: Annotated[
-        str | None, typer.Option(help="Own metrics (docs/plugins.md), scored beside those of the protocols.")
+        str | None,
+        typer.Option(
+            help="Own metrics (docs/plugins.md) or FILE.py:NAME, scored beside those of the protocols."
+        ),
     ] = None,
     samples: Annotated[int | None, typer.Option(help="Images in each bucket.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the images and of random methods.")] = None,

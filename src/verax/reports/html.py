@@ -28,11 +28,11 @@ from verax.reports import (
     promises,
     provenance,
     ranks,
+    repetition,
     sheets,
     truths,
 )
 from verax.reports.digests import Digest
-from verax.reports.repetition import command
 from verax.reports.verdicts import CEILINGS, disagreements, verdict
 from verax.studies import tiers
 from verax.studies.leaderboards import HEADLINES, PAIRS, SKILLED, pairs
@@ -115,7 +115,7 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
     published = boards.parts(digest, "published", album, shelf) if both else []
     hero = boards.hero(digest, main, published, shelf)
     _stills(digest, album)
-    line, study_file = command(manifest["study"])
+    line, study_file = repetition.repeat(whole)
     bar = gallery.levels(np.linspace(-1, 1, 201)[None].repeat(8, 0))
     shown = {
         "manifest": {**manifest, "networks": whole["networks"], "certificates": whole["certificates"]},
@@ -163,7 +163,7 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
         "bar": figures.uri("png", gallery.png(bar)),
         "methods": provenance.methods(manifest),
         "own_tasks": provenance.own_tasks(manifest),
-        "own": [str(entry["label"]) for entry in manifest["methods"] if entry["family"] == "own"],
+        "own": provenance.own_methods(manifest),
         "command": line,
         "study_file": study_file,
     }

@@ -81,12 +81,22 @@ def methods(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def own_tasks(manifest: Mapping[str, Any]) -> list[str]:
-    """Tasks that are not verax's own, with the reasoning that makes them where they have one."""
+def own_tasks(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Tasks that are not verax's own, and the reasonings that make them, where they have one."""
     found = []
     for task in manifest["tasks"]:
         name = str(task["name"]).partition("?")[0]
         if name not in TASKS or not TASKS.builtin(name):
-            rule = str(task.get("reasoning") or "")
-            found.append(f"{task['name']} ({rule})" if rule else str(task["name"]))
+            found.append((str(task["name"]), str(task.get("reasoning") or "")))
+    return found
+
+
+def own_methods(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The labels of methods that are not verax's own by where they came from: code, files or plugins."""
+    found: dict[str, list[str]] = {"code": [], "files": [], "plugins": []}
+    for entry in manifest["methods"]:
+        if entry["family"] == "own":
+            kind = "files" if "source" in entry else "plugins" if "plugin" in entry else "code"
+            came = entry.get("source") or entry.get("plugin")
+            found[kind].append(f"{entry['label']} ({came})" if came else str(entry["label"]))
     return found

@@ -22,7 +22,7 @@ from verax.methods.base import METHODS, Function, Method, method
 from verax.metrics import METRICS, Metric
 from verax.metrics.own import own_metric
 from verax.networks.inference import ordinary
-from verax.studies import folders, readings, writing
+from verax.studies import folders, readings, scripts, writing
 from verax.studies import plan as planning
 from verax.studies import spec as specs
 from verax.studies.costs import costs
@@ -60,7 +60,7 @@ _WARNED = 20
 def _method_entries(
     given: Sequence[str | Function | Method | dict[str, Any]] | None, known: Mapping[str, MethodSpec]
 ) -> list[Any] | None:
-    """Names and tables as they are; callables are registered under their own name.
+    """Names and tables as they are; callables, also ``FILE.py:NAME``, are registered under their own name.
 
     A name that is a label of the study means what it means there, with its parameters.
     """
@@ -78,6 +78,8 @@ def _method_entries(
             entry = name
         elif isinstance(entry, str) and entry in known:
             entry = known[entry].model_dump()
+        elif isinstance(entry, str):
+            entry = scripts.method(entry)
         entries.append(entry)
     return entries
 
@@ -90,9 +92,9 @@ def _task_entries(given: Sequence[str | Task] | None) -> list[str] | None:
 
 
 def _metric_entries(given: Sequence[str | Metric] | str) -> list[str]:
-    """Names as they are; metrics that are handed over are registered under their own."""
+    """Names as they are; metrics that are handed over, also as ``FILE.py:NAME``, get their own."""
     entries = [given] if isinstance(given, str | Metric) else given
-    found = [entry if isinstance(entry, str) else own_metric(entry) for entry in entries]
+    found = [scripts.metric(entry) if isinstance(entry, str) else own_metric(entry) for entry in entries]
     return [entry if isinstance(entry, str) else METRICS.own(entry.name, entry).name for entry in found]
 
 
@@ -144,13 +146,14 @@ def run(
 
     Args:
         study: a preset's name, a TOML file, or a `Study`.
-        methods: replaces the study's methods; callables are methods too. Labels of the study keep the
-            parameters that they have in it.
+        methods: replaces the study's methods; callables are methods too, and so is ``FILE.py:NAME``, a
+            function in a file. Labels of the study keep the parameters that they have in it.
         tasks: replaces its tasks; task objects are welcome.
         networks: replaces its networks.
         seeds: replaces the training seeds.
         protocols: replaces its protocols.
-        metrics: own metrics (`verax.metric`) that are scored beside those of the protocols.
+        metrics: own metrics (`verax.metric`) that are scored beside those of the protocols; ``FILE.py:NAME``
+            is one in a file.
         samples: cases in each bucket.
         seed: of cases and random methods.
         certify: scenes in each bucket for the certificates; 0 leaves them out.

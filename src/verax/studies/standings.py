@@ -9,6 +9,7 @@ ranked on the same ones and the interval of one does not depend on which others 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,6 +175,7 @@ def standings(
     for run in kept:
         for network, tier in run.tiers.items():
             level.setdefault(network, []).append(tier)
+    level = defaultdict(lambda: [tiers.NONE], level)  # what no manifest tells of is not certified
     skilled = protocol in SKILLED and not metric.startswith("total-gap")
     higher = versions.metric(kept, [names[id(run)] for run in kept], metric).higher_is_better
     boards = [

@@ -26,6 +26,8 @@ def interval(replicates: Floats, axis: int = 0) -> tuple[Floats, Floats]:
     """The central 95 % of bootstrap replicates; NaN where none is defined, as with one sample."""
     tail = (1 - LEVEL) / 2
     nothing = np.isnan(replicates).all(axis=axis)
+    if not replicates.size:  # of no method
+        return np.full_like(nothing, np.nan, np.float64), np.full_like(nothing, np.nan, np.float64)
     # zeros stand in for what is undefined, because numpy would print a warning for each
     filled = np.where(np.expand_dims(nothing, axis), 0.0, replicates)
     with np.errstate(invalid="ignore"):

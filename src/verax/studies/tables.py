@@ -60,7 +60,7 @@ def _batches(path: Path, columns: list[str] | None = None) -> Iterator[pa.Record
     try:
         with pq.ParquetFile(path, read_dictionary=list(WORDS)) as file:
             yield from file.iter_batches(_BATCH, columns=columns, use_threads=False)
-    except (OSError, ValueError, pa.ArrowException) as error:
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:  # KeyError: a column is not there
         raise MissingFile(f"The scores of {str(path.parent)!r} cannot be read.") from error
 
 
