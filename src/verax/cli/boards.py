@@ -92,7 +92,7 @@ def _explain_exact() -> None:
     )
 
 
-def _show_faithfulness(run: Run) -> None:
+def _show_faithfulness(run: Run, tier: str) -> None:
     """Print the means of every faithfulness metric, and how far they rank as the truth does."""
     from verax.metrics import METRICS
     from verax.metrics.scoring import metric_names
@@ -109,6 +109,7 @@ def _show_faithfulness(run: Run) -> None:
             console.print(f"[red]{escape(family)}: {escape(str(error))}[/red]")
             continue
         title = f"{run.manifest['study']['name']}: {family} reasonings (faithfulness)"
+        title += f"\n{', '.join(run.tiers)}: {tier}"
         table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
         for metric in metrics:
@@ -126,13 +127,15 @@ def _show_faithfulness(run: Run) -> None:
 
 def _show_own(run: Run) -> None:
     """Print the means of the own metrics of a study."""
+    from verax.studies import tiers
     from verax.studies.exports import boards
 
-    for protocol, name, board in boards(run):
+    for tier, protocol, name, board in boards(run):
         if name in run.metrics:
             better = "higher" if run.metrics[name].higher_is_better else "lower"
             title = f"{run.manifest['study']['name']}: {name} ({protocol} protocol, {better} is better)"
-            console.print(_table(escape(title), board, name))
+            networks = ", ".join(network for network, known in run.tiers.items() if known == tier)
+            console.print(_table(escape(f"{title}\n{networks}: {tiers.words(tier)}"), board, name))
 
 
 def _show_truths(entry: dict[str, Any], tier: str) -> None:
@@ -173,7 +176,7 @@ def show(run: Run) -> None:
     from verax.studies import tiers
 
     manifest = run.manifest
-    parted = truths.by_tier(run)
+    parted = run.by_tier()
     if "sound" in manifest["study"]["protocols"]:
         for (tier, part), family in itertools.product(parted, dict.fromkeys(run.families.values())):
             try:
@@ -203,7 +206,8 @@ def show(run: Run) -> None:
             _show_exact(part, tiers.words(tier))
         _explain_exact()
     if "faithfulness" in manifest["study"]["protocols"]:
-        _show_faithfulness(run)
+        for tier, part in parted:
+            _show_faithfulness(part, tiers.words(tier))
     _show_own(run)
     passed = sum(bool(c["passed"]) for c in manifest["certificates"])
     count = len(manifest["certificates"])

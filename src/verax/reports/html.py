@@ -104,7 +104,7 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
     """Everything that the page shows; figures and sheets of maps go into albums on the way."""
     everything, whole = run, run.manifest
     shelf = charts.Shelf()
-    (first, run), *rest = truths.by_tier(run)
+    (first, run), *rest = run.by_tier()
     digest = Digest.of(run)
     manifest = run.manifest
     both = {"sound", "published"} <= set(digest.protocols)
@@ -141,7 +141,7 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
         "profile": boards.profile(digest, shelf),
         "tiers": boards.other_tiers(rest, digest.main),
         "ranks": ranks.parts(run, digest.main, list(digest.families), album, shelf),
-        "own_metrics": boards.own(run, shelf),
+        "own_metrics": boards.own(everything, shelf),
         "truths": [
             {**part, "note": tiers.words(tier) if rest else ""}
             for tier, of_tier in [(first, run), *rest]

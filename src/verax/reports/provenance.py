@@ -81,13 +81,14 @@ def methods(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def own_tasks(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Tasks that are not verax's own, and the reasonings that make them, where they have one."""
+def own_tasks(manifest: Mapping[str, Any]) -> list[str]:
+    """Tasks that are not verax's own, with the reasoning that makes them where they have one."""
     found = []
     for task in manifest["tasks"]:
         name = str(task["name"]).partition("?")[0]
         if name not in TASKS or not TASKS.builtin(name):
-            found.append((str(task["name"]), str(task.get("reasoning") or "")))
+            rule = str(task.get("reasoning") or "")
+            found.append(f"{task['name']} ({rule})" if rule else str(task["name"]))
     return found
 
 

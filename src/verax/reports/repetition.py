@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from verax.reports import provenance
 from verax.studies import spec
+from verax.tasks import TASKS
 
 
 def toml(values: Mapping[str, Any]) -> str:
@@ -33,7 +33,8 @@ def own(manifest: Mapping[str, Any]) -> list[str]:
     listed = [entry for entry in manifest["methods"] if entry["family"] == "own"]
     listed += manifest.get("metrics", [])
     unknown = [str(entry["name"]) for entry in listed if not ({"source", "plugin"} & entry.keys())]
-    return list(dict.fromkeys([*unknown, *(name for name, _ in provenance.own_tasks(manifest))]))
+    stems = [str(name).partition("?")[0] for name in manifest["study"]["tasks"]]
+    return list(dict.fromkeys([*unknown, *(s for s in stems if not (TASKS.builtin(s) or TASKS.origin(s)))]))
 
 
 def repeat(manifest: Mapping[str, Any]) -> tuple[str, str]:
