@@ -120,6 +120,7 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
     shown = {
         "manifest": {**manifest, "networks": whole["networks"], "certificates": whole["certificates"]},
         "study": manifest["study"],
+        "about": repetition.about(manifest["study"]),
         "trained": any(entry["network"] != WIRED for entry in manifest["networks"]),
         "trainings": len({entry["seed"] for entry in manifest["networks"]}),
         "main": digest.main,

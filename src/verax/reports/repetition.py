@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from verax.reports import names
 from verax.studies import spec
 from verax.tasks import TASKS
 
@@ -26,6 +27,18 @@ def toml(values: Mapping[str, Any]) -> str:
 
 _LISTS = ("methods", "tasks", "networks", "seeds", "protocols", "metrics")
 _VALUES = ("samples", "seed", "certify", "identify", "renderer", "background", "field", "variable")
+
+
+def about(study: Mapping[str, Any]) -> str:
+    """What a study is about; of a changed preset its own words may no longer hold, which is said."""
+    words = str(study.get("description") or "")
+    if study["name"] not in spec.presets():
+        return words
+    preset = spec.study(str(study["name"])).model_dump()
+    changed = [key for key, value in preset.items() if study.get(key, value) != value]
+    if not changed or "description" in changed:
+        return words
+    return f"The study {study['name']} with other {names(changed)} than it comes with."
 
 
 def own(manifest: Mapping[str, Any]) -> list[str]:
