@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -169,6 +170,19 @@ def _show_identification(part: dict[str, Any]) -> None:
         console.print(escape(entry["sentence"]), style="dim")
 
 
+def _effort(manifest: Mapping[str, Any]) -> str:
+    """What a run has cost, and how much of it was there already."""
+    reused, total = manifest["reused_units"], manifest["total_units"]
+    taught = manifest.get("trained", [])
+    spent = sum(entry["seconds"] for entry in taught)
+    networks = f"{len(taught)} network{'s' * (len(taught) != 1)}"
+    words = f"{networks} trained (together {spent:.0f} s), " if taught else ""
+    if reused == total:
+        return f"{words}all {total} units taken from the store"
+    words += f"computed in {manifest['seconds']:.0f} s on {manifest['hardware']['device']}"
+    return f"{words}, {reused} of {total} units taken from the store"
+
+
 def show(run: Run) -> None:
     """Print the leaderboards of a run, and what was left out."""
     from verax.reports import identifiability, promises, ranks, truths
@@ -213,11 +227,8 @@ def show(run: Run) -> None:
     count = len(manifest["certificates"])
     wrong = {unit["name"].partition(":")[0]: unit["wrong"] for unit in manifest["units"] if "wrong" in unit}
     left = "" if run.main == "exact" else f"{sum(wrong.values())} wrongly predicted images left out; "
-    console.print(
-        f"{passed} of {count} networks certified; {left}"
-        f"computed in {manifest['seconds']:.0f} s on {manifest['hardware']['device']}, "
-        f"{manifest['reused_units']} of {manifest['total_units']} units taken from the store."
-    )
+    certified = f"{passed} of {count} networks certified" if count else "No certificates made (certify = 0)"
+    console.print(f"{certified}; {left}{_effort(manifest)}.")
     for entry in manifest["set_aside"][:_SHOWN]:
         words = f"Damaged and set aside: the entry {entry['key'][:12]} ({entry['reason']})"
         console.print(f"[yellow]{escape(words)}[/yellow]", soft_wrap=True)

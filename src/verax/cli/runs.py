@@ -70,7 +70,7 @@ def run(
     ] = None,
     renderer: Annotated[str | None, typer.Option(help="sound or published.")] = None,
     background: Annotated[
-        str | None, typer.Option(help="black, noise, noise:LOW-HIGH or folder:PATH.")
+        str | None, typer.Option(help="black, noise, noise:LOW-HIGH, texture or folder:PATH.")
     ] = None,
     field: Annotated[
         Path | None,
@@ -147,7 +147,7 @@ def run(
     json: Json = False,
 ) -> None:
     """Run a study: explain, score, rank, and write a report. Rerunning does only what is missing."""
-    from verax.studies.running import described
+    from verax.studies.requests import described
     from verax.studies.running import run as execute
 
     if study.startswith(experiments.PREFIX):

@@ -40,8 +40,7 @@ def facts(digest: Digest, run: Run) -> list[tuple[str, str]]:
             ("samples scored", scored),
             ("degenerate maps of methods", str(degenerate)),
             ("failures", str(len(manifest["failures"]))),
-            ("seconds of training", f"{sum(t['seconds'] for t in manifest.get('trained', [])):.0f}"),
-            ("seconds of computing, by the clock", f"{manifest['seconds']:.0f}"),
+            *_effort(manifest),
             ("units taken from the store", _reused(manifest)),
         ]
     return [
@@ -53,9 +52,18 @@ def facts(digest: Digest, run: Run) -> list[tuple[str, str]]:
         ("samples the network got wrong", str(sum(unit["wrong"] for unit in subjects.values()))),
         ("degenerate maps, scenes without a focus included", str(degenerate)),
         ("failures", str(len(manifest["failures"]))),
-        ("seconds of computing, by the clock", f"{manifest['seconds']:.0f}"),
+        *_effort(manifest),
         ("units taken from the store", _reused(manifest)),
     ]
+
+
+def _effort(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Seconds of this run; what was there already took none, and how long it once took is not known here."""
+    taught = manifest.get("trained", [])
+    there = manifest.get("reused_units", 0) == manifest.get("total_units", -1)
+    training = [("seconds of training", f"{sum(entry['seconds'] for entry in taught):.0f}")]
+    computing = "none, all from the store" if there else f"{manifest['seconds']:.0f}"
+    return [*(training if taught else []), ("seconds of computing, by the clock", computing)]
 
 
 def _reused(manifest: Mapping[str, Any]) -> str:

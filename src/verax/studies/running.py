@@ -6,7 +6,7 @@ import json
 import tempfile
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from inspect import signature
@@ -15,16 +15,14 @@ from typing import Any
 
 import torch
 
-from verax import devices, progress, tasks
+from verax import devices, progress
 from verax.errors import Interrupted, InvalidParameter, MethodFailed, OutputError, VeraxWarning
 from verax.files import atomically, make_folder, store_folder, unless_empty, write_atomically
-from verax.methods.base import METHODS, Function, Method, method
-from verax.metrics import METRICS, Metric
-from verax.metrics.own import own_metric
+from verax.methods.base import Function, Method
+from verax.metrics import Metric
 from verax.networks.inference import ordinary
-from verax.studies import folders, readings, scripts, writing
+from verax.studies import folders, readings, writing
 from verax.studies import plan as planning
-from verax.studies import spec as specs
 from verax.studies.costs import costs
 from verax.studies.driving import Driver, Stores
 from verax.studies.execution import Bench
@@ -32,11 +30,13 @@ from verax.studies.executors import EXECUTORS
 from verax.studies.executors.processes import cores
 from verax.studies.gathering import Gathered, gather
 from verax.studies.identification import TABLES, Identification
+from verax.studies.leaderboards import UNRANKED
 from verax.studies.options import Options
 from verax.studies.plan import Plan
 from verax.studies.readings import Reader, Terms
+from verax.studies.requests import described
 from verax.studies.runs import IDENTIFICATION, MANIFEST, SCORES, UNFINISHED, Run
-from verax.studies.spec import MethodSpec, Study
+from verax.studies.spec import Study
 from verax.studies.store import Store
 from verax.studies.trainings import taught
 from verax.studies.units import code_digest
@@ -55,63 +55,6 @@ _COUNTED = 10_000
 
 _WARNED = 20
 """Failures that get a warning each."""
-
-
-def _method_entries(
-    given: Sequence[str | Function | Method | dict[str, Any]] | None, known: Mapping[str, MethodSpec]
-) -> list[Any] | None:
-    """Names and tables as they are; callables, also ``FILE.py:NAME``, are registered under their own name.
-
-    A name that is a label of the study means what it means there, with its parameters.
-    """
-    if given is None:
-        return None
-    entries: list[Any] = []
-    for entry in [given] if isinstance(given, str) else given:
-        if isinstance(entry, Method):
-            if not (METHODS.builtin(entry.name) and METHODS.get(entry.name) == entry):
-                METHODS.own(entry.name, entry)
-            entry = entry.name
-        elif callable(entry):
-            name = getattr(entry, "__name__", type(entry).__name__)
-            method(name)(entry)
-            entry = name
-        elif isinstance(entry, str) and entry in known:
-            entry = known[entry].model_dump()
-        elif isinstance(entry, str):
-            entry = scripts.method(entry)
-        entries.append(entry)
-    return entries
-
-
-def _task_entries(given: Sequence[str | Task] | None) -> list[str] | None:
-    if given is None:
-        return None
-    entries = [given] if isinstance(given, str | Task) else given
-    return [entry if isinstance(entry, str) else tasks.register(entry) for entry in entries]
-
-
-def _metric_entries(given: Sequence[str | Metric] | str) -> list[str]:
-    """Names as they are; metrics that are handed over, also as ``FILE.py:NAME``, get their own."""
-    entries = [given] if isinstance(given, str | Metric) else given
-    found = [scripts.metric(entry) if isinstance(entry, str) else own_metric(entry) for entry in entries]
-    return [entry if isinstance(entry, str) else METRICS.own(entry.name, entry).name for entry in found]
-
-
-def described(study: str | Path | dict[str, Any] | Study, **changes: Any) -> Study:
-    """A study with the changes that `run` takes; callables and task objects are registered."""
-    if changes.get("methods") is not None:
-        changes["methods"] = _method_entries(changes["methods"], specs.labelled(study))
-    if changes.get("tasks") is not None:
-        changes["tasks"] = _task_entries(changes["tasks"])
-    if changes.get("metrics") is not None:
-        changes["metrics"] = _metric_entries(changes["metrics"])
-    for name in ("networks", "seeds", "protocols"):
-        if changes.get(name) is not None:
-            changes[name] = list(changes[name])
-    if changes.get("field") is not None:
-        changes["field"] = str(Path(changes["field"]).expanduser())
-    return specs.study(study, **changes)
 
 
 def run(
@@ -272,9 +215,10 @@ def _run(
         for training, failure in plan.lost
     ]
     failures = [*untrained, *tally.failures, *tally.skipped, *unread]
+    notes = [*plan.notes, *_empty(plan, gathered)]
     facts = {
         "failures": failures,
-        "notes": list(plan.notes),
+        "notes": notes,
         "trained": trained,
         "reused_units": tally.reused,
         "computed_units": tally.computed,
@@ -292,7 +236,7 @@ def _run(
             path.unlink(missing_ok=True)  # of an earlier run in this folder
         else:
             write_atomically(path, identified.tables()[name].to_csv(index=False).encode())
-    for note in plan.notes:
+    for note in notes:
         warnings.warn(note, VeraxWarning, stacklevel=3)
     for failure in failures[:_WARNED]:
         warnings.warn(f"{failure['unit']}: {failure['reason']}", VeraxWarning, stacklevel=3)
@@ -300,6 +244,23 @@ def _run(
         more = len(failures) - _WARNED
         warnings.warn(f"{more} more units failed; run.failures has all.", VeraxWarning, stacklevel=3)
     return Run(target)
+
+
+def _empty(plan: Plan, gathered: Gathered) -> list[str]:
+    """A sentence for each method all of whose maps say nothing; its scores are those of an empty map."""
+    counts: dict[str, list[int]] = {}
+    for cell in plan.cells:
+        if cell.method is not None and cell.label not in UNRANKED and cell.key in gathered.results:
+            info = gathered.results[cell.key].info
+            total = counts.setdefault(cell.label, [0, 0])
+            total[0] += int(info.get("degenerate", 0))
+            total[1] += int(info.get("samples", 0))
+    return [
+        f"{label}: all {all_} maps are constant or not finite (NaN or infinite), so that they say nothing; "
+        f"verax.check_method tells more."
+        for label, (empty, all_) in counts.items()
+        if empty == all_ > 0
+    ]
 
 
 class _Lost(Exception):
