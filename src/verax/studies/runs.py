@@ -64,7 +64,8 @@ class Run:
             raise MissingFile(f"The manifest of {str(self.folder)!r} cannot be read.") from error
         if isinstance(found, dict) and "model" in found and "study" not in found:
             raise MissingFile(
-                f"{str(self.folder)!r} is an alignment (verax align), not a run: verax open shows its page."
+                f"{str(self.folder)!r} is an alignment (verax align), not a run: verax.load reads it, and "
+                "verax open shows its page."
             )
         if not isinstance(found, dict) or "study" not in found:
             raise MissingFile(f"The manifest of {str(self.folder)!r} is damaged.")
