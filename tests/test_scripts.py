@@ -154,6 +154,14 @@ def test_study_files_run_no_code(here):
     assert not (here / "imports.txt").exists()
 
 
+def test_experiments_take_no_files(monkeypatch, capsys, here):
+    (here / "code.py").write_text(GXS)
+    monkeypatch.setattr(sys, "argv", ["verax", "run", "alignment-mnist", "--methods", "code.py:gxs"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "takes none from files: verax align --method" in capsys.readouterr().err
+
+
 def test_an_unknown_method_says_how_own_ones_are_given(monkeypatch, capsys, here):
     monkeypatch.setattr(sys, "argv", ["verax", "plan", "smerf-quick", "--methods", "qqqq"])
     with pytest.raises(SystemExit):

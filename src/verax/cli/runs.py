@@ -147,6 +147,7 @@ def run(
     json: Json = False,
 ) -> None:
     """Run a study: explain, score, rank, and write a report. Rerunning does only what is missing."""
+    from verax.studies import scripts
     from verax.studies.requests import described
     from verax.studies.running import run as execute
 
@@ -157,6 +158,11 @@ def run(
         unused |= {"executor": executor, "workers": workers, "keep_maps": keep_maps or None}
         unused |= {"overwrite": None if overwrite == "missing" else overwrite, "time_limit": time_limit}
         unused |= {"address": address, "num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory}
+        if any(scripts.is_named(name) for name in _names(methods) or []):
+            raise InvalidParameter(
+                f"{study!r} keeps results by the names of methods, so that it takes none from files: "
+                "verax align --method FILE.py:NAME judges yours on your images."
+            )
         asked = {"methods": _names(methods), "networks": _names(networks), "seeds": _numbers(seeds)}
         found = experiments.run(
             study,
