@@ -30,7 +30,6 @@ from verax.studies.executors import EXECUTORS
 from verax.studies.executors.processes import cores
 from verax.studies.gathering import Gathered, gather
 from verax.studies.identification import TABLES, Identification
-from verax.studies.leaderboards import UNRANKED
 from verax.studies.options import Options
 from verax.studies.plan import Plan
 from verax.studies.readings import Reader, Terms
@@ -247,10 +246,11 @@ def _run(
 
 
 def _empty(plan: Plan, gathered: Gathered) -> list[str]:
-    """A sentence for each method all of whose maps say nothing; its scores are those of an empty map."""
+    """A sentence for each own method all of whose maps say nothing; its scores are those of an empty map."""
     counts: dict[str, list[int]] = {}
     for cell in plan.cells:
-        if cell.method is not None and cell.label not in UNRANKED and cell.key in gathered.results:
+        # of a method of verax that is a finding, as on wired networks that a gradient does not pass
+        if cell.method is not None and cell.method.family == "own" and cell.key in gathered.results:
             info = gathered.results[cell.key].info
             total = counts.setdefault(cell.label, [0, 0])
             total[0] += int(info.get("degenerate", 0))
