@@ -39,6 +39,7 @@ from verax.errors import (
     VeraxError,
     WeightsError,
 )
+from verax.methods import METHODS
 from verax.metrics.alignment import SCORES
 from verax.networks import fetching, zoo
 from verax.networks.library import weights_hash
@@ -773,6 +774,17 @@ def test_the_command_names_the_network_and_tells_defaults(folders):
     words = re.sub(r"[^\w:.()]+", " ", CliRunner().invoke(app, ["align", "--help"]).output)
     for rule, number in DEFAULTS.items():
         assert re.search(rf"{rule}:K \([^)]*\b{number:g}\b", words), rule
+
+
+def test_a_method_comes_from_a_file(folders):
+    (folders / "align_mine.py").write_text("def mine(model, inputs, targets):\n    return inputs\n")
+    named = f"{folders / 'align_mine.py'}:mine"
+    done = masked(folders, "--outputs", 2, "--method", named, "--out", folders / "out")
+    assert done.exit_code == 0, done.output
+    facts = verax.load(folders / "out").facts
+    assert facts["method"] == "mine"
+    assert named in facts["command"]
+    METHODS.unregister("mine")
 
 
 def test_random_weights_are_said_and_kept_with_the_command(folders, monkeypatch):

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from verax.cli import completion
+from verax.cli import boards, completion
 from verax.cli.main import main
 from verax.methods import METHODS
 
@@ -297,3 +298,32 @@ def test_open_completes_runs_by_their_name(tmp_path, monkeypatch):
     assert offered("open", "smerf") == ["smerf-2", "smerf-quick"]
     assert offered("compare", "smerf") == []  # which takes paths alone
     assert offered("compare", "runs/o") == offered("open", "runs/o") == ["runs/other"]
+
+
+def test_the_end_says_what_it_has_cost(verax, tmp_path):
+    words = [*SMALL, "--certify", "0", "--out", "here"]
+    code, out, _ = verax(*words)
+    text = " ".join(out.split())
+    assert code == 0
+    assert "No certificates made (certify = 0); " in text
+    assert "0 of 0" not in text
+    assert re.search(r"computed in \d+ s on cpu, 0 of \d+ units taken from the store\.", text)
+    _, out, _ = verax(*words)
+    text = " ".join(out.split())
+    assert re.search(r"all \d+ units taken from the store\.", text)
+    assert "computed in" not in text
+    assert "none, all from the store" in (tmp_path / "here" / "report.html").read_text()
+
+
+def test_trainings_are_part_of_what_it_has_cost():
+    manifest = {"reused_units": 1, "total_units": 3, "seconds": 2.2, "hardware": {"device": "cpu"}}
+    taught = [{"seconds": 3.0}, {"seconds": 4.4}]
+    said = boards._effort({**manifest, "trained": taught})
+    assert (
+        said == "2 networks trained (together 7 s), computed in 2 s on cpu, 1 of 3 units taken from the store"
+    )
+
+
+def test_run_names_every_background(verax):
+    _, out, _ = verax("run", "--help")
+    assert "texture" in out

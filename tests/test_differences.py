@@ -8,9 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from typer.testing import CliRunner
 
 import verax
 from made_up_runs import scores, write
+from verax.cli.console import console
+from verax.cli.main import app
 from verax.errors import InvalidInput, InvalidParameter, MissingFile, UnknownName
 from verax.studies.comparisons import signed_rank
 from verax.studies.statistics import bucket_means, interval
@@ -135,7 +138,7 @@ def test_what_is_only_in_one_run_is_said(tmp_path):
     assert "Only in one: methods mine." in notes
     assert "Only in one: tasks textbox/simple-nr." in notes
     assert "Only in one: networks cnn3 seed 0." in notes
-    assert "Only in one: 2 scores" in notes
+    assert "2 scores of one cannot be compared: two has the same methods, tasks and networks" in notes
     assert "different code: 0.1.0 (aaaaaaaa) and 0.1.0 (bbbbbbbb)" in notes
     assert list(found.table["method"]) == ["gradient", "lrp-a"]
     assert set(found.table["pictures"]) == {17}
@@ -225,3 +228,14 @@ def test_the_page_is_inert_whatever_names_say(tmp_path):
     assert text.count("<script") == 1
     assert "http" not in re.sub(r"data:[^\"]*", "", text).replace("http-equiv", "")
     json.dumps(found.record(), allow_nan=False)
+
+
+def test_the_command_writes_numbers_and_intervals_alike(tmp_path, monkeypatch):
+    long = "a-method-with-a-long-name"
+    one = write(tmp_path / "one", scores(methods=(long, "lrp-a")))
+    two = write(tmp_path / "two", scores(methods=(long, "lrp-a"), shift={long: -0.119}))
+    monkeypatch.setattr(console, "_width", 80)
+    done = CliRunner().invoke(app, ["compare", str(one), str(two)])
+    line = next(line for line in done.output.splitlines() if line.strip().startswith("a-method"))
+    assert re.search(r"-0\.\d{3} \[-0\.\d{3}, -0\.\d{3}\]", line), line
+    assert line.rstrip().endswith("worse")

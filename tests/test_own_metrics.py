@@ -1,5 +1,6 @@
 """Metrics of one's own: scored beside ours where they are named, and honest about what they are."""
 
+import itertools
 import json
 
 import numpy as np
@@ -239,3 +240,47 @@ def test_own_networks_without_a_version_are_not_reused():
         assert again.scores.equals(first.scores)
     finally:
         NETWORKS.unregister("flat")
+
+
+def test_tiers_are_never_averaged(ground, capsys, monkeypatch):
+    from verax.cli import boards
+    from verax.studies import exports
+
+    done = run(metrics=["ground"], networks=["cnn4", "wired"], certify=5, protocols=["sound", "faithfulness"])
+    values = {
+        tier: dict(zip(board["method"], board["value"], strict=True))["gradient"]
+        for tier, protocol, metric, board in exports.boards(done)
+        if metric == "ground"
+    }
+    apart = {tier: part.leaderboard(metric="ground").set_index("method") for tier, part in done.by_tier()}
+    assert values == {tier: board["value"]["gradient"] for tier, board in apart.items()}
+    assert set(values) == {1, 2}
+    monkeypatch.setattr(boards.console, "width", 200)
+    boards.show(done)
+    shown = capsys.readouterr().out
+    for name in ("ground (sound protocol", "(faithfulness)"):
+        titles = [line for before, line in itertools.pairwise(shown.splitlines()) if name in before]
+        assert [line.strip() for line in titles] == [
+            "cnn4: tier 2, trained and certified",
+            "wired: tier 1, constructed",
+        ]
+    page = done.report().read_text()
+    assert "own-ground-sound-tier-1" in page
+    assert "own-ground-sound-tier-2" in page
+    numbers = exports._numbers(done)
+    assert numbers["tier-1/sound/ground/gradient/mean"] == values[1]
+    assert numbers["tier-2/sound/ground/gradient/mean"] == values[2]
+
+
+def test_intervals_stay_inside_the_bounds_of_a_metric_that_is_not_registered_here():
+    verax.metric("rare", higher_is_better=True, bounds=(0, 1))(
+        lambda maps, truth: (torch.arange(len(maps)) % 2).double()
+    )
+    try:
+        done = run(metrics=["rare"])
+    finally:
+        METRICS.unregister("rare")
+    later = verax.Run(done.folder)
+    for table in (later.leaderboard(metric="rare"), later.buckets(metric="rare")):
+        assert table["low"].min() >= 0
+        assert table["high"].max() <= 1

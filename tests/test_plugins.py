@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import tomllib
 import warnings
 from pathlib import Path
 
@@ -446,3 +447,17 @@ def test_examples_run(name, tmp_path):
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "FAIL" not in done.stdout
+
+
+def test_the_example_plugin_lists_every_place_to_rename():
+    """Whoever follows the list has a plugin in which nothing is called as in the example."""
+    folder = ROOT / "examples" / "plugin"
+    words = " ".join((folder / "README.md").read_text().partition("A plugin is")[0].split())
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    names = [name for group in project["entry-points"].values() for name in group]
+    assert all(f"`{name}`" in words for name in (*names, "verax_example", "verax-example"))
+    files = [path for path in folder.rglob("*") if path.suffix in (".py", ".toml")]
+    for path in files:
+        if any(name in path.read_text() for name in (*names, "verax_example", "verax-example")):
+            place = path.relative_to(folder)
+            assert str(place) in words or place.parts[:2] == ("src", "verax_example"), place

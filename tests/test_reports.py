@@ -26,7 +26,7 @@ from verax import reports
 from verax.files import write_atomically
 from verax.metrics import METRICS
 from verax.reports import figures, gallery, grids
-from verax.reports.repetition import command
+from verax.reports.repetition import about, command
 from verax.reports.verdicts import disagreements, verdict
 from verax.studies import runs, spec, tables
 from verax.studies.runs import Run
@@ -67,7 +67,7 @@ def test_page_names_every_method_and_task(page):
     text = text_of(page)
     for name in ("good", "bad", *REFERENCES, "world/easy", "world/hard", "made-up", "A made-up study."):
         assert name in text
-    assert "verax run made-up.toml" in text
+    assert "verax.run('made-up.toml')" in text  # no command knows these tasks
 
 
 def without_scripts(page: str) -> str:
@@ -214,6 +214,19 @@ def test_verdict_is_honest_about_the_control(tmp_path, low, skill, high, said):
     assert f"(skill {skill:.2f} [{low:.2f}, {high:.2f}])" in sentence
 
 
+@pytest.mark.parametrize(("skill", "said"), [(-2.75, "lies below"), (0.4, "lies above"), (0.0, "equals")])
+def test_verdict_without_an_interval_doubts_nothing_and_promises_nothing(tmp_path, skill, said):
+    board = build(tmp_path / "run", BARE).leaderboard(family="complex")
+    columns = ["skill_low", "skill", "skill_high", "low", "high"]
+    board.loc[board["method"] == "good", columns] = np.nan, skill, np.nan, np.nan, np.nan
+    sentence = verdict(board, "complex", "sound")
+    assert (
+        f" That {said} the best control, input, which never looks at the network (skill {skill:.2f})."
+        in sentence
+    )
+    assert "too few for an interval" in sentence
+
+
 def test_verdict_needs_no_references(tmp_path):
     board = build(tmp_path / "run", BARE).leaderboard(family="complex")
     board[["skill_low", "skill", "skill_high"]] = np.nan
@@ -295,6 +308,23 @@ def test_command_repeats_the_study():
     line, text = command(other)
     assert line == "verax run smerf-quick.toml"
     assert spec.build(tomllib.loads(text), "the file").model_dump() == other
+
+
+def test_a_changed_preset_is_not_described_as_if_it_were_the_whole(tmp_path):
+    preset = spec.study("smerf-quick").model_dump()
+    assert about(preset) == preset["description"] != ""
+    fewer = {**preset, "tasks": preset["tasks"][:2], "samples": 3}
+    assert about(fewer) == "The study smerf-quick with other tasks and samples than it comes with."
+    own = {**fewer, "description": "Mine."}
+    assert about(own) == "Mine."
+    assert about({**own, "name": "mine"}) == "Mine."
+    folder = build(tmp_path / "run", ONE).folder
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["study"] |= {"name": "smerf-quick", "description": preset["description"]}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    text = text_of(Run(folder).report().read_text())
+    assert preset["description"] not in text.partition("To repeat it")[0]
+    assert "The study smerf-quick with other tasks" in text
 
 
 # ---- runs with something missing ------------------------------------------------------------------------

@@ -222,6 +222,22 @@ def test_the_command_shows_skill_and_what_was_left_out(tmp_path):
     assert {"skill_low", "skill_high", "family"} <= set(table)
 
 
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_the_command_cuts_no_interval(tmp_path, monkeypatch, width):
+    from verax.cli.console import console
+
+    names = ("a-method-with-a-long-name", "input", "oracle")
+    tasks = ("textbox/simple-fr", "textbox/simple-nr", "textbox/complex-fr", "textbox/complex-cr1")
+    table = scores(methods=names, tasks=tasks, shift={"input": 0.6})
+    one = write(tmp_path / "one", table)
+    monkeypatch.setattr(console, "_width", width)
+    done = CliRunner().invoke(app, ["leaderboard", str(one), "--out", str(tmp_path / "board.html")])
+    assert done.exit_code == 0, done.output
+    line = next(line for line in done.output.splitlines() if "a-method-" in line)
+    assert re.search(r" -\d+\.\d\d \[-\d+\.\d\d, -\d+\.\d\d\]", line), line
+    assert all(len(line.rstrip()) <= width for line in done.output.splitlines()[:-1])
+
+
 def test_one_label_never_stands_for_two_methods(tmp_path):
     old = write(tmp_path / "old", scores(methods=("gradient", "oracle")))
     new = write(

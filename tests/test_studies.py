@@ -26,6 +26,7 @@ from verax.metrics.scoring import metric_names
 from verax.networks import library
 from verax.studies import leaderboards, plan, spec, statistics
 from verax.studies.execution import Bench
+from verax.studies.requests import described
 from verax.studies.store import Result, Store
 
 SMALL = {
@@ -277,7 +278,9 @@ def test_degenerate_maps_are_results(value):
         return torch.full_like(inputs, value)
 
     try:
-        run = verax.run(SMALL, quiet=True, tasks=["textbox/simple-fr"], methods=[flat])
+        with pytest.warns(VeraxWarning, match="flat: all 24 maps are constant or not finite"):
+            run = verax.run(SMALL, quiet=True, tasks=["textbox/simple-fr"], methods=[flat])
+        assert "flat: all 24 maps" in run.report().read_text()
         rows = run.scores.query("method == 'flat' and protocol == 'sound'")
         assert rows["degenerate"].all()
         chance = rows.query("metric == 'focus-share/normalised'")["value"]
@@ -773,16 +776,9 @@ def test_a_method_without_any_numbers_is_said_to_tell_nothing(tmp_path):
     def nothing(model, inputs, targets):
         return torch.full_like(inputs, torch.nan)
 
-    done = verax.run(
-        "smerf-quick",
-        methods=[nothing],
-        tasks=["textbox/simple-fr"],
-        samples=2,
-        certify=0,
-        quiet=True,
-        out=tmp_path / "run",
-        store=tmp_path / "store",
-    )
+    where = {"out": tmp_path / "run", "store": tmp_path / "store", "tasks": ["textbox/simple-fr"]}
+    with pytest.warns(VeraxWarning, match="nothing: all 24 maps are constant or not finite"):
+        done = verax.run("smerf-quick", methods=[nothing], samples=2, certify=0, quiet=True, **where)
     assert "all maps of nothing are constant or hold no numbers" in done.report().read_text()
 
 
@@ -804,3 +800,25 @@ def test_published_controls_have_no_rank_either():
 
     assert {"edge", "edge@published", "random", "oracle"} <= set(UNRANKED)
     assert "gradient@published" not in UNRANKED
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"networks": [torch.nn.Linear(2, 2)]},
+            'not a Linear: .* @verax.network\\("mine"\\) .* verax.explain',
+        ),
+        ({"networks": torch.nn.Linear(2, 2)}, "Networks of a study are names, not a Linear"),
+        ({"methods": [("gradient", {"a": 1})]}, "a table such as .*, not \\('gradient', {'a': 1}\\)"),
+        ({"methods": [3]}, "Methods are names, functions or tables"),
+    ],
+)
+def test_what_belongs_elsewhere_is_told_where(changes, words):
+    with pytest.raises(InvalidParameter, match=words):
+        verax.run(SMALL, quiet=True, **changes)
+
+
+def test_one_name_is_a_list_of_one():
+    chosen = described("smerf-quick", networks="wired", seeds=1, protocols="sound", methods="gradient")
+    assert (chosen.networks, chosen.seeds, chosen.protocols) == (["wired"], [1], ["sound"])

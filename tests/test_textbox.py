@@ -8,7 +8,7 @@ from PIL import Image
 
 import verax
 from verax.cases import Cases, Role
-from verax.errors import InvalidParameter, MissingFile, UnknownName
+from verax.errors import InvalidParameter, MissingFile, UnknownName, VeraxWarning
 from verax.tasks.textbox import TEXTBOX, Kind, Look, Reasoning, TextBox, World, backgrounds, glyphs
 from verax.tasks.textbox.settings import SETTINGS
 
@@ -319,3 +319,17 @@ def test_textures_fit_any_canvas_and_stay_behind_the_objects():
 def test_noise_is_that_of_the_paper_unless_asked_otherwise():
     assert backgrounds.background("noise") == backgrounds.Noise(0, 150)
     assert backgrounds.background("noise:0-99").spec == "noise:0-99"
+
+
+def test_a_look_of_a_file_is_told_how_to_be_read():
+    with pytest.raises(InvalidParameter, match=r"not a file: read 'cross\.png' with numpy\.asarray\(PIL"):
+        Look("cross.png")
+    with pytest.raises(InvalidParameter, match="matrix of numbers from 0 to 1, not list"):
+        Look([["a"]])
+
+
+def test_labels_that_never_occur_are_a_warning():
+    with pytest.warns(VeraxWarning, match=r"never gives label 0: .* Count labels from 0\."):
+        TextBox("mine", Reasoning.parse("box1 -> 1; otherwise -> 2"))
+    with pytest.warns(VeraxWarning, match="never gives labels 1, 2"):
+        TextBox("mine", Reasoning.parse("box1 -> 3; otherwise -> 0"))

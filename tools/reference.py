@@ -33,6 +33,7 @@ API = {
         "Method",
         "run",
         "Run",
+        "load",
         "Study",
         "check_method",
         "check_metric",
@@ -66,7 +67,8 @@ MANIFEST = {
     "hardware": "device, machine, system, cores and threads",
     "tasks": "name, family, reasoning, looks, and the scene of each bucket",
     "networks": "task, network, seed, and the SHA-256 of its weights",
-    "methods": "label, name, family, parameters, and what its maps promise to add up to",
+    "methods": "label, name, family, parameters, what its maps promise to add up to, and the file "
+    "(`source`) or plugin that an own one came from",
     "metrics": "own ones: name, direction, bounds, protocol, version",
     "certificates": "of every network: accuracies, interventions, and whether it passed",
     "units": "one entry for each cell: name, key, seconds, completeness gaps, samples left out",
@@ -251,7 +253,7 @@ def results() -> str:
     columns = [[_code(f.name), kinds[str(f.type)], COLUMNS[f.name]] for f in SCHEMA]
     files = [[_code(name), words] for name, words in FILES.items()]
     keys = [[_code(name), words] for name, words in MANIFEST.items()]
-    words = 'What a run folder holds. From Python: `verax.Run("runs/NAME-HASH")`.'
+    words = 'What a run folder holds. From Python: `verax.load("runs/NAME-HASH")`.'
     more = "How firmly the truth is known: [Tiers](../concepts/tiers.md)."
     return "\n".join(
         [

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from verax.studies.aligning import align
     from verax.studies.alignments import Alignment
     from verax.studies.differences import compare
+    from verax.studies.loading import load
     from verax.studies.running import run
     from verax.studies.runs import Run
     from verax.studies.spec import Study
@@ -51,6 +52,7 @@ _WHERE = {
     "align": "verax.studies.aligning",
     "Alignment": "verax.studies.alignments",
     "compare": "verax.studies.differences",
+    "load": "verax.studies.loading",
     "show": "verax.reports.showing",
     "run": "verax.studies.running",
     "Run": "verax.studies.runs",
@@ -91,6 +93,7 @@ __all__ = [
     "completeness",
     "dataset",
     "explain",
+    "load",
     "method",
     "metric",
     "network",

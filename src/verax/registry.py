@@ -19,6 +19,12 @@ from verax.errors import InvalidParameter, UnknownName, VeraxWarning, suggestion
 
 T = TypeVar("T")
 
+OWN = {
+    "method": 'your own: FILE.py:NAME behind --methods, or @verax.method("NAME") in Python',
+    "metric": 'your own: FILE.py:NAME behind --metrics, or @verax.metric("NAME", ...) in Python',
+}
+"""How things of one's own are given, by their noun."""
+
 
 def load(target: str) -> Any:
     """Import ``"module:attribute"``."""
@@ -121,6 +127,7 @@ class Registry(Generic[T]):
         lost = plugins.why_not(self._group, name)
         if not lost and "did you mean" not in near:
             lost = plugins.why_not(self._group, None)
+            near += f" ({OWN[self.noun]})" if self.noun in OWN else ""
         return f": {lost}." if lost else near
 
     def _known(self, name: object) -> str | None:

@@ -195,7 +195,7 @@ def align(
     method: Annotated[
         str,
         typer.Option(
-            help="How it is explained (verax list methods).",
+            help="How it is explained (verax list methods); FILE.py:NAME is your own.",
             autocompletion=completion.method,
             rich_help_panel=_SCORES,
         ),
@@ -273,6 +273,7 @@ def align(
         "celebamask": celebamask,
     }
     from verax.metrics.alignment import SCORES
+    from verax.studies import scripts
     from verax.studies.aligning import align as execute
     from verax.studies.units import content_hash
     from verax.tasks.alignment import find
@@ -284,7 +285,7 @@ def align(
     else:
         data = find(dataset)
     options: dict[str, Any] = {
-        "method": method,
+        "method": scripts.method(method),
         "metrics": SCORES
         if metrics is None
         else [word.strip() for word in metrics.split(",") if word.strip()],

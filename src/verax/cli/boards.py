@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -92,7 +93,7 @@ def _explain_exact() -> None:
     )
 
 
-def _show_faithfulness(run: Run) -> None:
+def _show_faithfulness(run: Run, tier: str) -> None:
     """Print the means of every faithfulness metric, and how far they rank as the truth does."""
     from verax.metrics import METRICS
     from verax.metrics.scoring import metric_names
@@ -109,6 +110,7 @@ def _show_faithfulness(run: Run) -> None:
             console.print(f"[red]{escape(family)}: {escape(str(error))}[/red]")
             continue
         title = f"{run.manifest['study']['name']}: {family} reasonings (faithfulness)"
+        title += f"\n{', '.join(run.tiers)}: {tier}"
         table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
         for metric in metrics:
@@ -126,13 +128,15 @@ def _show_faithfulness(run: Run) -> None:
 
 def _show_own(run: Run) -> None:
     """Print the means of the own metrics of a study."""
+    from verax.studies import tiers
     from verax.studies.exports import boards
 
-    for protocol, name, board in boards(run):
+    for tier, protocol, name, board in boards(run):
         if name in run.metrics:
             better = "higher" if run.metrics[name].higher_is_better else "lower"
             title = f"{run.manifest['study']['name']}: {name} ({protocol} protocol, {better} is better)"
-            console.print(_table(escape(title), board, name))
+            networks = ", ".join(network for network, known in run.tiers.items() if known == tier)
+            console.print(_table(escape(f"{title}\n{networks}: {tiers.words(tier)}"), board, name))
 
 
 def _show_truths(entry: dict[str, Any], tier: str) -> None:
@@ -166,6 +170,19 @@ def _show_identification(part: dict[str, Any]) -> None:
         console.print(escape(entry["sentence"]), style="dim")
 
 
+def _effort(manifest: Mapping[str, Any]) -> str:
+    """What a run has cost, and how much of it was there already."""
+    reused, total = manifest["reused_units"], manifest["total_units"]
+    taught = manifest.get("trained", [])
+    spent = sum(entry["seconds"] for entry in taught)
+    networks = f"{len(taught)} network{'s' * (len(taught) != 1)}"
+    words = f"{networks} trained (together {spent:.0f} s), " if taught else ""
+    if reused == total:
+        return f"{words}all {total} units taken from the store"
+    words += f"computed in {manifest['seconds']:.0f} s on {manifest['hardware']['device']}"
+    return f"{words}, {reused} of {total} units taken from the store"
+
+
 def show(run: Run) -> None:
     """Print the leaderboards of a run, and what was left out."""
     from verax.reports import identifiability, promises, ranks, truths
@@ -173,7 +190,7 @@ def show(run: Run) -> None:
     from verax.studies import tiers
 
     manifest = run.manifest
-    parted = truths.by_tier(run)
+    parted = run.by_tier()
     if "sound" in manifest["study"]["protocols"]:
         for (tier, part), family in itertools.product(parted, dict.fromkeys(run.families.values())):
             try:
@@ -203,17 +220,15 @@ def show(run: Run) -> None:
             _show_exact(part, tiers.words(tier))
         _explain_exact()
     if "faithfulness" in manifest["study"]["protocols"]:
-        _show_faithfulness(run)
+        for tier, part in parted:
+            _show_faithfulness(part, tiers.words(tier))
     _show_own(run)
     passed = sum(bool(c["passed"]) for c in manifest["certificates"])
     count = len(manifest["certificates"])
     wrong = {unit["name"].partition(":")[0]: unit["wrong"] for unit in manifest["units"] if "wrong" in unit}
     left = "" if run.main == "exact" else f"{sum(wrong.values())} wrongly predicted images left out; "
-    console.print(
-        f"{passed} of {count} networks certified; {left}"
-        f"computed in {manifest['seconds']:.0f} s on {manifest['hardware']['device']}, "
-        f"{manifest['reused_units']} of {manifest['total_units']} units taken from the store."
-    )
+    certified = f"{passed} of {count} networks certified" if count else "No certificates made (certify = 0)"
+    console.print(f"{certified}; {left}{_effort(manifest)}.")
     for entry in manifest["set_aside"][:_SHOWN]:
         words = f"Damaged and set aside: the entry {entry['key'][:12]} ({entry['reason']})"
         console.print(f"[yellow]{escape(words)}[/yellow]", soft_wrap=True)

@@ -91,16 +91,12 @@ def show(found: Differences) -> None:
 def _table(title: str, rows: pd.DataFrame) -> Table:
     from verax.reports.differences import p_words, signed, verdict
 
-    table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
-    for name in ("before", "after", "difference", "won:lost", "p"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    heads, lines, styles = ("method", "before", "after", "difference", "won:lost", "p", ""), [], []
     for row in rows.to_dict("records"):
         said = verdict(row)
         known = row["low"] == row["low"]
         moved = row["low"] != 0 or row["high"] != 0
-        span = f" [{row['low']:+.2f}, {row['high']:+.2f}]" if known and moved else ""
+        span = f" [{signed(row['low'])}, {signed(row['high'])}]" if known and moved else ""
         cells = (
             str(row["method"]),
             f"{row['first']:.2f}",
@@ -110,6 +106,16 @@ def _table(title: str, rows: pd.DataFrame) -> Table:
             p_words(row["holm"]),
             said if row["differ"] else "",
         )
-        style = {"better": "green", "worse": "red"}.get(said, "" if said else "dim")
+        lines.append(cells)
+        styles.append({"better": "green", "worse": "red"}.get(said, "" if said else "dim"))
+    # what is cut on a narrow terminal is the name of a method, and no number
+    widths = [max(map(len, column)) for column in zip(heads, *lines, strict=True)]
+    room = console.width - sum(width + 2 for width in widths[1:]) - 3
+    table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("method", no_wrap=True, max_width=max(8, min(22, room)), overflow="ellipsis")
+    for name in heads[1:-1]:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for cells, style in zip(lines, styles, strict=True):
         table.add_row(*map(escape, cells), style=style)
     return table

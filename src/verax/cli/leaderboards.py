@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -89,33 +89,47 @@ def show(found: Standings) -> None:
         console.print(escape(f"Left out: {name}. {reason}"), style="yellow", highlight=False, soft_wrap=True)
 
 
+_RANK, _NAME, _TASK = 2, 22, 11
+"""Characters: of a rank at least, of the name of a method and of a task at most."""
+
+
+def _line(row: dict[str, Any], skilled: bool) -> list[str]:
+    """Rank, method, mean and, where there is one, skill, as text."""
+    missing = row["value"] != row["value"]
+    value = "incomplete" if missing else f"{row['value']:.2f} {interval(row['low'], row['high'], 2)}"
+    skill = [""] if skilled else []
+    if row["skill"] == row["skill"]:
+        skill = [f"{row['skill']:.2f} {interval(row['skill_low'], row['skill_high'], 2)}"]
+    rank = "" if row["rank"] is None or row["rank"] != row["rank"] else str(int(row["rank"]))
+    return [rank, str(row["method"]), value, *skill]
+
+
 def _table(board: Board, words: str) -> Table:
     from verax.reports import task_labels
     from verax.studies import tiers
 
     known = {(row["method"], row["task"]): row for row in board.table.to_dict("records")}
     skilled = bool(board.overall["skill"].notna().any())
-    # what does not fit a line is in the page and the CSV file
-    shown = board.tasks[: max(0, (console.width - (68 if skilled else 48)) // 12)]
+    lines = [_line(row, skilled) for row in board.overall.astype({"rank": "float64"}).to_dict("records")]
+    # numbers are never cut: tasks that do not fit beside them are in the page and the CSV file
+    first = [max(_RANK, *(len(line[0]) for line in lines)), min(_NAME, max(len(line[1]) for line in lines))]
+    heads = ("all tasks", "skill")
+    first += [max(len(heads[n - 2]), *(len(line[n]) for line in lines)) for n in range(2, len(lines[0]))]
+    taken = sum(width + 2 for width in first) + 2
+    shown = board.tasks[: max(0, (console.width - taken) // (_TASK + 2))]
     title = f"{board.network}, {board.family} tasks ({tiers.words(board.tier)})\n{words}"
     table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("", justify="right", no_wrap=True, min_width=2)
-    table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
+    table.add_column("", justify="right", no_wrap=True, min_width=_RANK)
+    table.add_column("method", no_wrap=True, max_width=_NAME, overflow="ellipsis")
     table.add_column("all tasks", justify="right", no_wrap=True)
     if skilled:
         table.add_column("skill", justify="right", no_wrap=True)
     for name in task_labels(shown):
-        table.add_column(escape(name), justify="right", max_width=11, no_wrap=True, overflow="ellipsis")
-    for row in board.overall.astype({"rank": "float64"}).to_dict("records"):
-        missing = row["value"] != row["value"]
-        value = "incomplete" if missing else f"{row['value']:.2f} {interval(row['low'], row['high'], 2)}"
-        skill = [] if not skilled else [""]
-        if row["skill"] == row["skill"]:
-            skill = [f"{row['skill']:.2f} {interval(row['skill_low'], row['skill_high'], 2)}"]
-        cells = [known[row["method"], task]["value"] for task in shown]
-        rank = "" if row["rank"] is None or row["rank"] != row["rank"] else str(int(row["rank"]))
-        line = [rank, str(row["method"]), value, *skill, *("–" if v != v else f"{v:.2f}" for v in cells)]
-        table.add_row(*map(escape, line), style="" if rank else "dim")
+        table.add_column(escape(name), justify="right", max_width=_TASK, no_wrap=True, overflow="ellipsis")
+    for line in lines:
+        cells = [known[line[1], task]["value"] for task in shown]
+        row = [*line, *("–" if v != v else f"{v:.2f}" for v in cells)]
+        table.add_row(*map(escape, row), style="" if line[0] else "dim")
     if hidden := len(board.tasks) - len(shown):
         table.caption = f"and {hidden} more task{'s' * (hidden > 1)}, which the page and --csv have"
     return table

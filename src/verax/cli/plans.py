@@ -20,7 +20,10 @@ StudyName = Annotated[
     ),
 ]
 Methods = Annotated[
-    str | None, typer.Option(help="Only these methods: a,b,c.", autocompletion=completion.methods)
+    str | None,
+    typer.Option(
+        help="Only these methods: a,b,c; FILE.py:NAME is your own.", autocompletion=completion.methods
+    ),
 ]
 
 
@@ -99,7 +102,7 @@ def plan(
     json: Json = False,
 ) -> None:
     """Show the units of a study, which ones are in the store, and how long the rest will take."""
-    from verax.studies.running import described
+    from verax.studies.requests import described
 
     names = None if methods is None else [word.strip() for word in methods.split(",") if word.strip()]
     found = summary(described(study, samples=samples, methods=names), store)

@@ -21,11 +21,9 @@ def rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 def of_run(run: Run, report: Path) -> dict[str, Any]:
     """A run: its leaderboards, certificates and failures."""
-    from verax.reports import truths
-
     manifest = run.manifest
     boards = []
-    for tier, part in truths.by_tier(run):
+    for tier, part in run.by_tier():
         for protocol in manifest["study"]["protocols"]:
             for family in dict.fromkeys(run.families.values()):
                 entry = {"tier": tier, "protocol": protocol, "family": family}

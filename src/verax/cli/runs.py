@@ -54,7 +54,10 @@ def run(
         ),
     ] = None,
     metrics: Annotated[
-        str | None, typer.Option(help="Own metrics (docs/plugins.md), scored beside those of the protocols.")
+        str | None,
+        typer.Option(
+            help="Own metrics (docs/plugins.md) or FILE.py:NAME, scored beside those of the protocols."
+        ),
     ] = None,
     samples: Annotated[int | None, typer.Option(help="Images in each bucket.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the images and of random methods.")] = None,
@@ -67,7 +70,7 @@ def run(
     ] = None,
     renderer: Annotated[str | None, typer.Option(help="sound or published.")] = None,
     background: Annotated[
-        str | None, typer.Option(help="black, noise, noise:LOW-HIGH or folder:PATH.")
+        str | None, typer.Option(help="black, noise, noise:LOW-HIGH, texture or folder:PATH.")
     ] = None,
     field: Annotated[
         Path | None,
@@ -144,7 +147,8 @@ def run(
     json: Json = False,
 ) -> None:
     """Run a study: explain, score, rank, and write a report. Rerunning does only what is missing."""
-    from verax.studies.running import described
+    from verax.studies import scripts
+    from verax.studies.requests import described
     from verax.studies.running import run as execute
 
     if study.startswith(experiments.PREFIX):
@@ -154,6 +158,11 @@ def run(
         unused |= {"executor": executor, "workers": workers, "keep_maps": keep_maps or None}
         unused |= {"overwrite": None if overwrite == "missing" else overwrite, "time_limit": time_limit}
         unused |= {"address": address, "num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory}
+        if any(scripts.is_named(name) for name in _names(methods) or []):
+            raise InvalidParameter(
+                f"{study!r} keeps results by the names of methods, so that it takes none from files: "
+                "verax align --method FILE.py:NAME judges yours on your images."
+            )
         asked = {"methods": _names(methods), "networks": _names(networks), "seeds": _numbers(seeds)}
         found = experiments.run(
             study,

@@ -177,17 +177,20 @@ def other_tiers(runs: Sequence[tuple[int, Run]], protocol: str) -> list[dict[str
 
 
 def own(run: Run, shelf: charts.Shelf) -> list[dict[str, Any]]:
-    """Leaderboards of the study's own metrics, over all tasks."""
+    """Leaderboards of the study's own metrics, over all tasks, for each tier."""
     found = []
-    for protocol, metric, board in exports.boards(run):
+    for tier, protocol, metric, board in exports.boards(run):
         if metric not in run.metrics:
             continue
         better = "higher" if run.metrics[metric].higher_is_better else "lower"
         order = [str(name) for name in board["method"]]
-        chart = charts.board(
-            f"own-{metric}-{protocol}", f"{metric}, {protocol} protocol", board, metric, order=order, lines={}
-        )
+        several = len(set(run.tiers.values())) > 1
+        name = f"own-{metric}-{protocol}" + (f"-tier-{tier}" if several else "")
+        title = f"{metric}, {protocol} protocol" + (f", {tiers.words(tier)}" if several else "")
+        chart = charts.board(name, title, board, metric, order=order, lines={})
+        networks = ", ".join(network for network, known in run.tiers.items() if known == tier)
         note = f"{run.metrics[metric].description} ({protocol} protocol; {better} is better)"
+        note += f" {networks}: {tiers.words(tier)}" if several else ""
         part = {"family": "all", "metric": metric, "rows": rows(board, []), "note": note}
         found.append({**part, "chart": shelf.add(chart), "above": "", "single": False})
     return found

@@ -29,11 +29,11 @@ from verax.reports import (
     promises,
     provenance,
     ranks,
+    repetition,
     sheets,
     truths,
 )
 from verax.reports.digests import Digest
-from verax.reports.repetition import command
 from verax.reports.verdicts import CEILINGS, disagreements, verdict
 from verax.studies import manifests, tiers
 from verax.studies.leaderboards import HEADLINES, PAIRS, SKILLED, pairs
@@ -106,7 +106,7 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
     everything, whole = run, run.manifest
     manifests.check_report(whole, str(run.folder))
     shelf = charts.Shelf()
-    (first, run), *rest = truths.by_tier(run)
+    (first, run), *rest = run.by_tier()
     digest = Digest.of(run)
     manifest = run.manifest
     both = {"sound", "published"} <= set(digest.protocols)
@@ -118,11 +118,12 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
     published = boards.parts(digest, "published", album, shelf) if both else []
     hero = boards.hero(digest, main, published, shelf)
     _stills(digest, album)
-    line, study_file = command(manifest["study"])
+    line, study_file = repetition.repeat(whole)
     bar = gallery.levels(np.linspace(-1, 1, 201)[None].repeat(8, 0))
     shown = {
         "manifest": {**manifest, "networks": whole["networks"], "certificates": whole["certificates"]},
         "study": manifest["study"],
+        "about": repetition.about(manifest["study"]),
         "trained": any(entry["network"] != WIRED for entry in manifest["networks"]),
         "trainings": len({entry["seed"] for entry in manifest["networks"]}),
         "main": digest.main,
@@ -144,7 +145,7 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
         "profile": boards.profile(digest, shelf),
         "tiers": boards.other_tiers(rest, digest.main),
         "ranks": ranks.parts(run, digest.main, list(digest.families), album, shelf),
-        "own_metrics": boards.own(run, shelf),
+        "own_metrics": boards.own(everything, shelf),
         "truths": [
             {**part, "note": tiers.words(tier) if rest else ""}
             for tier, of_tier in [(first, run), *rest]
@@ -166,7 +167,7 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
         "bar": figures.uri("png", gallery.png(bar)),
         "methods": provenance.methods(manifest),
         "own_tasks": provenance.own_tasks(manifest),
-        "own": own,
+        "own": provenance.own_methods(manifest),
         "command": line,
         "study_file": study_file,
     }

@@ -41,7 +41,6 @@ from verax.reports import alignment as aligned
 from verax.reports import differences as compared
 from verax.reports.digests import Digest
 from verax.reports.showing import show
-from verax.reports.truths import by_tier
 from verax.reports.verdicts import verdict
 from verax.studies import tiers
 
@@ -92,7 +91,7 @@ def run(found: Run) -> str:
     title = f"Run of {study['name']}"
     parts = [Markup("<p>{}: {}</p>").format(f["unit"], f["reason"]) for f in found.failures[:5]]
     try:
-        tier, main = by_tier(found)[0]
+        tier, main = found.by_tier()[0]
         digest = Digest.of(main)
         if not digest.boards:
             main.leaderboard(main.main)  # which says why there is none

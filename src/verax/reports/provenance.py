@@ -40,8 +40,7 @@ def facts(digest: Digest, run: Run) -> list[tuple[str, str]]:
             ("samples scored", scored),
             ("degenerate maps of methods", str(degenerate)),
             ("failures", str(len(manifest["failures"]))),
-            ("seconds of training", f"{sum(t['seconds'] for t in manifest.get('trained', [])):.0f}"),
-            ("seconds of computing, by the clock", f"{manifest['seconds']:.0f}"),
+            *_effort(manifest),
             ("units taken from the store", _reused(manifest)),
         ]
     return [
@@ -53,9 +52,18 @@ def facts(digest: Digest, run: Run) -> list[tuple[str, str]]:
         ("samples the network got wrong", str(sum(unit.get("wrong", 0) for unit in subjects.values()))),
         ("degenerate maps, scenes without a focus included", str(degenerate)),
         ("failures", str(len(manifest["failures"]))),
-        ("seconds of computing, by the clock", f"{manifest['seconds']:.0f}"),
+        *_effort(manifest),
         ("units taken from the store", _reused(manifest)),
     ]
+
+
+def _effort(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Seconds of this run; what was there already took none, and how long it once took is not known here."""
+    taught = manifest.get("trained", [])
+    there = manifest.get("reused_units", 0) == manifest.get("total_units", -1)
+    training = [("seconds of training", f"{sum(entry['seconds'] for entry in taught):.0f}")]
+    computing = "none, all from the store" if there else f"{manifest['seconds']:.0f}"
+    return [*(training if taught else []), ("seconds of computing, by the clock", computing)]
 
 
 def _reused(manifest: Mapping[str, Any]) -> str:
@@ -94,4 +102,15 @@ def own_tasks(manifest: Mapping[str, Any]) -> list[str]:
         if name not in TASKS or not TASKS.builtin(name):
             rule = str(task.get("reasoning") or "")
             found.append(f"{task['name']} ({rule})" if rule else str(task["name"]))
+    return found
+
+
+def own_methods(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The labels of methods that are not verax's own by where they came from: code, files or plugins."""
+    found: dict[str, list[str]] = {"code": [], "files": [], "plugins": []}
+    for entry in manifest["methods"]:
+        if entry["family"] == "own":
+            kind = "files" if "source" in entry else "plugins" if "plugin" in entry else "code"
+            came = entry.get("source") or entry.get("plugin")
+            found[kind].append(f"{entry['label']} ({came})" if came else str(entry["label"]))
     return found

@@ -9,7 +9,6 @@ import pandas as pd
 
 from verax.errors import VeraxError
 from verax.reports import number
-from verax.studies import tiers
 from verax.studies.movements import VIEWS
 
 if TYPE_CHECKING:
@@ -62,9 +61,3 @@ def parts(run: Run, families: Sequence[str]) -> list[dict[str, Any]]:
         titles = [TITLES[name] for name in names]
         result.append({"family": family, "truths": titles, "rows": rows, "sentence": sentence(pairs)})
     return result
-
-
-def by_tier(run: Run) -> list[tuple[int, Run]]:
-    """The run, parted by the tier of its networks: the tier of most trained networks first."""
-    known = sorted(set(run.tiers.values()), key=lambda tier: (tier == tiers.NONE, -tier))
-    return [(known[0], run)] if len(known) == 1 else [(tier, run.of_tier(tier)) for tier in known]

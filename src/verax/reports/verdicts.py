@@ -97,7 +97,9 @@ def _against_control(best: pd.Series[Any]) -> str:
     """How the best method stands beside the best control, in a sentence."""
     if not np.isfinite(best["skill"]):
         return ""
-    if best["skill_low"] > 0:
+    if not np.isfinite(best["skill_low"]):  # of one sample, which says nothing about others
+        compared = "lies above" if best["skill"] > 0 else "lies below" if best["skill"] < 0 else "equals"
+    elif best["skill_low"] > 0:
         compared = "is better than"
     elif best["skill_high"] < 0:
         compared = "is worse than"

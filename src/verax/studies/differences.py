@@ -253,7 +253,11 @@ def _matched(one: pd.DataFrame, two: pd.DataFrame, names: tuple[str, str], notes
     for side, name in (("left_only", names[0]), ("right_only", names[1])):
         if count := int((common & (joined["_merge"] == side)).sum()):
             noun = "scores" if count > 1 else "score"
-            notes.append(f"Only in {name}: {count} {noun} of methods, tasks and networks that both have.")
+            other = names[1] if name == names[0] else names[0]
+            notes.append(
+                f"{count} {noun} of {name} cannot be compared: {other} has the same methods, tasks and"
+                " networks, but not these pictures."
+            )
     pairs = joined[both & joined["first"].notna() & joined["second"].notna()].drop(columns="_merge")
     if pairs.empty:
         raise InvalidInput(f"{names[0]!r} and {names[1]!r} have no scored picture in common.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import itertools
 import math
 import os
 import re
@@ -113,8 +114,11 @@ def to_parquet(run: Run, path: str | Path) -> Path:
     return target
 
 
-def boards(run: Run) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """Protocol, metric and leaderboard, of the headline of each protocol and of every own metric."""
+def boards(run: Run) -> Iterator[tuple[int, str, str, pd.DataFrame]]:
+    """Tier, protocol, metric and leaderboard, of the headline of each protocol and of every own metric.
+
+    There is one for each tier: scores of networks whose truth is known otherwise are never averaged.
+    """
     asked = [(p, leaderboards.HEADLINES[p]) for p in run.manifest["study"]["protocols"]]
     asked += [
         (protocol, name)
@@ -122,9 +126,10 @@ def boards(run: Run) -> Iterator[tuple[str, str, pd.DataFrame]]:
         for protocol in run.manifest["study"]["protocols"]
         if metric.protocol in (protocol, protocol.partition(":")[0])
     ]
-    for protocol, metric in asked:
+    parted = run.by_tier()
+    for (protocol, metric), (tier, part) in itertools.product(asked, parted):
         try:
-            yield protocol, metric, run.leaderboard(protocol, metric)
+            yield tier, protocol, metric, part.leaderboard(protocol, metric)
         except VeraxError:  # no method has scores everywhere: there is nothing to rank
             continue
 
@@ -157,7 +162,8 @@ def metric_stems(names: Collection[tuple[str, str, str]]) -> dict[tuple[str, str
 
 def _numbers(run: Run) -> dict[str, float]:
     found: dict[str, float] = {}
-    ranked = list(boards(run))
+    several = len(set(run.tiers.values())) > 1
+    ranked = [(f"tier-{tier}/{p}" if several else p, m, board) for tier, p, m, board in boards(run)]
     stems = metric_stems([(p, m, str(label)) for p, m, board in ranked for label in board["method"]])
     for protocol, metric, board in ranked:
         for row in board.to_dict("records"):

@@ -179,7 +179,8 @@ def leaderboard(
         chosen = chosen[chosen["task"].isin(tasks_of(families, family))]
     higher = (told or METRICS.get(metric)).higher_is_better
     listed = method_order(chosen)
-    buckets = complete(bucket_means(chosen, listed, seed=seed))
+    bounds = told.bounds if told else None
+    buckets = complete(bucket_means(chosen, listed, seed=seed, bounds=bounds))
     methods = buckets.methods
     mean = Standing.mean(buckets)
     table = pd.DataFrame(
@@ -257,11 +258,13 @@ def success_map(
 
 
 def bucket_table(
-    scores: pd.DataFrame, *, protocol: str = "sound", metric: str | None = None, seed: int = 0
+    scores: pd.DataFrame, *, protocol: str = "sound", metric: str | Metric | None = None, seed: int = 0
 ) -> pd.DataFrame:
     """Every bucket's mean with its interval: task, group, method, value, low, high, samples."""
-    chosen = select(scores, protocol, metric or HEADLINES.get(protocol, ""))
-    buckets = bucket_means(chosen, method_order(chosen), seed=seed)
+    told = metric if isinstance(metric, Metric) else None
+    chosen = select(scores, protocol, told.name if told else str(metric or HEADLINES.get(protocol, "")))
+    bounds = told.bounds if told else None
+    buckets = bucket_means(chosen, method_order(chosen), seed=seed, bounds=bounds)
     low, high = interval(buckets.replicates)
     parts = [
         buckets.index.assign(

@@ -6,7 +6,7 @@ import json
 import tempfile
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from inspect import signature
@@ -15,16 +15,14 @@ from typing import Any
 
 import torch
 
-from verax import devices, progress, tasks
+from verax import devices, progress
 from verax.errors import Interrupted, InvalidParameter, MethodFailed, OutputError, VeraxWarning
 from verax.files import atomically, make_folder, store_folder, unless_empty, write_atomically
-from verax.methods.base import METHODS, Function, Method, method
-from verax.metrics import METRICS, Metric
-from verax.metrics.own import own_metric
+from verax.methods.base import Function, Method
+from verax.metrics import Metric
 from verax.networks.inference import ordinary
 from verax.studies import folders, readings, writing
 from verax.studies import plan as planning
-from verax.studies import spec as specs
 from verax.studies.costs import costs
 from verax.studies.driving import Driver, Stores
 from verax.studies.execution import Bench
@@ -35,8 +33,9 @@ from verax.studies.identification import TABLES, Identification
 from verax.studies.options import Options
 from verax.studies.plan import Plan
 from verax.studies.readings import Reader, Terms
+from verax.studies.requests import described
 from verax.studies.runs import IDENTIFICATION, MANIFEST, SCORES, UNFINISHED, Run
-from verax.studies.spec import MethodSpec, Study
+from verax.studies.spec import Study
 from verax.studies.store import Store
 from verax.studies.trainings import taught
 from verax.studies.units import code_digest
@@ -55,61 +54,6 @@ _COUNTED = 10_000
 
 _WARNED = 20
 """Failures that get a warning each."""
-
-
-def _method_entries(
-    given: Sequence[str | Function | Method | dict[str, Any]] | None, known: Mapping[str, MethodSpec]
-) -> list[Any] | None:
-    """Names and tables as they are; callables are registered under their own name.
-
-    A name that is a label of the study means what it means there, with its parameters.
-    """
-    if given is None:
-        return None
-    entries: list[Any] = []
-    for entry in [given] if isinstance(given, str) else given:
-        if isinstance(entry, Method):
-            if not (METHODS.builtin(entry.name) and METHODS.get(entry.name) == entry):
-                METHODS.own(entry.name, entry)
-            entry = entry.name
-        elif callable(entry):
-            name = getattr(entry, "__name__", type(entry).__name__)
-            method(name)(entry)
-            entry = name
-        elif isinstance(entry, str) and entry in known:
-            entry = known[entry].model_dump()
-        entries.append(entry)
-    return entries
-
-
-def _task_entries(given: Sequence[str | Task] | None) -> list[str] | None:
-    if given is None:
-        return None
-    entries = [given] if isinstance(given, str | Task) else given
-    return [entry if isinstance(entry, str) else tasks.register(entry) for entry in entries]
-
-
-def _metric_entries(given: Sequence[str | Metric] | str) -> list[str]:
-    """Names as they are; metrics that are handed over are registered under their own."""
-    entries = [given] if isinstance(given, str | Metric) else given
-    found = [entry if isinstance(entry, str) else own_metric(entry) for entry in entries]
-    return [entry if isinstance(entry, str) else METRICS.own(entry.name, entry).name for entry in found]
-
-
-def described(study: str | Path | dict[str, Any] | Study, **changes: Any) -> Study:
-    """A study with the changes that `run` takes; callables and task objects are registered."""
-    if changes.get("methods") is not None:
-        changes["methods"] = _method_entries(changes["methods"], specs.labelled(study))
-    if changes.get("tasks") is not None:
-        changes["tasks"] = _task_entries(changes["tasks"])
-    if changes.get("metrics") is not None:
-        changes["metrics"] = _metric_entries(changes["metrics"])
-    for name in ("networks", "seeds", "protocols"):
-        if changes.get(name) is not None:
-            changes[name] = list(changes[name])
-    if changes.get("field") is not None:
-        changes["field"] = str(Path(changes["field"]).expanduser())
-    return specs.study(study, **changes)
 
 
 def run(
@@ -144,13 +88,14 @@ def run(
 
     Args:
         study: a preset's name, a TOML file, or a `Study`.
-        methods: replaces the study's methods; callables are methods too. Labels of the study keep the
-            parameters that they have in it.
+        methods: replaces the study's methods; callables are methods too, and so is ``FILE.py:NAME``, a
+            function in a file. Labels of the study keep the parameters that they have in it.
         tasks: replaces its tasks; task objects are welcome.
         networks: replaces its networks.
         seeds: replaces the training seeds.
         protocols: replaces its protocols.
-        metrics: own metrics (`verax.metric`) that are scored beside those of the protocols.
+        metrics: own metrics (`verax.metric`) that are scored beside those of the protocols; ``FILE.py:NAME``
+            is one in a file.
         samples: cases in each bucket.
         seed: of cases and random methods.
         certify: scenes in each bucket for the certificates; 0 leaves them out.
@@ -269,9 +214,10 @@ def _run(
         for training, failure in plan.lost
     ]
     failures = [*untrained, *tally.failures, *tally.skipped, *unread]
+    notes = [*plan.notes, *_empty(plan, gathered)]
     facts = {
         "failures": failures,
-        "notes": list(plan.notes),
+        "notes": notes,
         "trained": trained,
         "reused_units": tally.reused,
         "computed_units": tally.computed,
@@ -289,7 +235,7 @@ def _run(
             path.unlink(missing_ok=True)  # of an earlier run in this folder
         else:
             write_atomically(path, identified.tables()[name].to_csv(index=False).encode())
-    for note in plan.notes:
+    for note in notes:
         warnings.warn(note, VeraxWarning, stacklevel=3)
     for failure in failures[:_WARNED]:
         warnings.warn(f"{failure['unit']}: {failure['reason']}", VeraxWarning, stacklevel=3)
@@ -297,6 +243,24 @@ def _run(
         more = len(failures) - _WARNED
         warnings.warn(f"{more} more units failed; run.failures has all.", VeraxWarning, stacklevel=3)
     return Run(target)
+
+
+def _empty(plan: Plan, gathered: Gathered) -> list[str]:
+    """A sentence for each own method all of whose maps say nothing; its scores are those of an empty map."""
+    counts: dict[str, list[int]] = {}
+    for cell in plan.cells:
+        # of a method of verax that is a finding, as on wired networks that a gradient does not pass
+        if cell.method is not None and cell.method.family == "own" and cell.key in gathered.results:
+            info = gathered.results[cell.key].info
+            total = counts.setdefault(cell.label, [0, 0])
+            total[0] += int(info.get("degenerate", 0))
+            total[1] += int(info.get("samples", 0))
+    return [
+        f"{label}: all {all_} maps are constant or not finite (NaN or infinite), so that they say nothing; "
+        f"verax.check_method tells more."
+        for label, (empty, all_) in counts.items()
+        if empty == all_ > 0
+    ]
 
 
 class _Lost(Exception):

@@ -64,7 +64,8 @@ class Run:
             raise MissingFile(f"The manifest of {str(self.folder)!r} cannot be read.") from error
         if isinstance(found, dict) and "model" in found and "study" not in found:
             raise MissingFile(
-                f"{str(self.folder)!r} is an alignment (verax align), not a run: verax open shows its page."
+                f"{str(self.folder)!r} is an alignment (verax align), not a run: verax.load reads it, and "
+                "verax open shows its page."
             )
         if not isinstance(found, dict) or "study" not in found:
             raise MissingFile(f"The manifest of {str(self.folder)!r} is damaged.")
@@ -155,6 +156,11 @@ class Run:
             part.__dict__["scores"] = self.scores[self.scores["network"].isin(chosen)]
         return part
 
+    def by_tier(self) -> list[tuple[int, Run]]:
+        """The run, parted by the tier of its networks: the tier of most trained networks first."""
+        known = sorted(set(self.tiers.values()), key=lambda tier: (tier == levels.NONE, -tier))
+        return [(known[0], self)] if len(known) == 1 else [(tier, self.of_tier(tier)) for tier in known]
+
     @property
     def main(self) -> str:
         """The protocol that leads: the first of `leaderboards.HEADLINES` that the run has."""
@@ -215,7 +221,8 @@ class Run:
     def buckets(self, protocol: str = "sound", metric: str | None = None) -> pd.DataFrame:
         """Every bucket's mean with its 95 % interval."""
         chosen = self.rows(protocol, metric or leaderboards.HEADLINES.get(protocol, ""))
-        table = leaderboards.bucket_table(chosen, protocol=protocol, metric=metric)
+        told = self.metrics.get(metric or "", metric)
+        table = leaderboards.bucket_table(chosen, protocol=protocol, metric=told)
         scenes = {task["name"]: task["groups"] for task in self.manifest["tasks"]}
         words = [
             scenes[task].get(str(group), f"bucket {group}")

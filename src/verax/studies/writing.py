@@ -16,7 +16,10 @@ from torch import Tensor
 
 from verax import devices
 from verax.files import write_atomically
-from verax.studies import consistency
+from verax.methods.base import METHODS, Method
+from verax.metrics import METRICS, Metric
+from verax.registry import Registry
+from verax.studies import consistency, scripts
 from verax.studies.entries import Result
 from verax.studies.execution import first_of_each
 from verax.studies.plan import Plan
@@ -146,6 +149,7 @@ def _manifest(plan: Plan, results: dict[str, Result], device: torch.device) -> d
                 "total": u.method.total,
                 "slack": u.method.slack,
                 "parameters": dict(u.parameters or {}),
+                **_origin(u.method),
             }
             for u in plan.cells
             if u.method is not None and u.subject is plan.subjects[0]
@@ -159,6 +163,7 @@ def _manifest(plan: Plan, results: dict[str, Result], device: torch.device) -> d
                 "protocol": metric.protocol,
                 "paper": metric.paper,
                 "version": metric.version,
+                **_origin(metric),
             }
             for metric in plan.metrics
         ],
@@ -180,6 +185,16 @@ def _manifest(plan: Plan, results: dict[str, Result], device: torch.device) -> d
             if u.key in results
         ],
     }
+
+
+def _origin(thing: Method | Metric) -> dict[str, str]:
+    """Where somebody's own method or metric came from: a file as it was named, or a plugin."""
+    registry: Registry[Any] = METHODS if isinstance(thing, Method) else METRICS
+    if isinstance(thing, Method) and thing.family != "own":
+        return {}
+    here = registry.here(thing.name) and registry.get(thing.name) is thing
+    found = {"source": scripts.source(thing), "plugin": registry.origin(thing.name) if here else ""}
+    return {name: text for name, text in found.items() if text}
 
 
 def _looks(task: Learnable) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +39,17 @@ class Look:
     colour: tuple[float, float, float] = field(default_factory=_white)
 
     def __post_init__(self) -> None:
-        ink = np.array(self.ink, dtype=np.float32)
+        if isinstance(self.ink, str | Path):
+            raise InvalidParameter(
+                f"The ink of a look is a matrix of numbers from 0 to 1, not a file: read {str(self.ink)!r} "
+                "with numpy.asarray(PIL.Image.open(FILE).convert('L')) / 255."
+            )
+        try:
+            ink = np.array(self.ink, dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            raise InvalidParameter(
+                f"The ink of a look must be a matrix of numbers from 0 to 1, not {type(self.ink).__name__}."
+            ) from error
         if ink.ndim != 2 or ink.size == 0 or not np.isfinite(ink).all() or ink.min() < 0 or ink.max() > 1:
             raise InvalidParameter("The ink of a look must be a matrix of numbers from 0 to 1.")
         if not (ink > 0).any():

@@ -5,6 +5,7 @@ Kim, Plumb and Talwalkar, "Sanity Simulations for Saliency Methods", ICML 2022.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from verax import registry
 from verax.cases import Cases, Truth
-from verax.errors import InvalidInput, InvalidParameter, UnknownName, suggestion
+from verax.errors import InvalidInput, InvalidParameter, UnknownName, VeraxWarning, suggestion
 from verax.seeding import Streams
 from verax.tasks.base import Edit, Groups
 from verax.tasks.numbering import numbered
@@ -91,6 +92,14 @@ class TextBox:
             raise InvalidInput(
                 f"The reasoning {str(self.reasoning)!r} gives every scene the label {only[0]}, where a task"
                 " needs at least two labels to have something to explain."
+            )
+        if gaps := sorted(set(range(self.reasoning.labels[-1])) - set(labels.tolist())):
+            those, them = ("label", "it") if len(gaps) == 1 else ("labels", "them")
+            warnings.warn(
+                f"The reasoning {str(self.reasoning)!r} never gives {those} {', '.join(map(str, gaps))}: "
+                f"networks have an output for {them} that no picture asks for. Count labels from 0.",
+                VeraxWarning,
+                stacklevel=3,
             )
         object.__setattr__(self, "_states", states)
         object.__setattr__(self, "_labels", labels)
