@@ -96,7 +96,12 @@ class Buckets:
 
 
 def bucket_means(
-    scores: pd.DataFrame, methods: tuple[str, ...], *, replicates: int = REPLICATES, seed: int = 0
+    scores: pd.DataFrame,
+    methods: tuple[str, ...],
+    *,
+    replicates: int = REPLICATES,
+    seed: int = 0,
+    bounds: tuple[float, float] | None = None,
 ) -> Buckets:
     """Bucket means of one metric under one protocol, with bootstrap replicates.
 
@@ -106,6 +111,7 @@ def bucket_means(
         methods: the columns of the result.
         replicates: bootstrap draws.
         seed: of the draws.
+        bounds: what scores can be (default: as the metric says that the table names, where it is known).
     """
 
     def weights(n: int, *labels: object) -> Floats:
@@ -116,7 +122,7 @@ def bucket_means(
         found: Floats = _drawn(n, replicates, seeding.key("bootstrap", seed, *labels)) / n
         return found
 
-    bounds = _bounds(scores)
+    limits = _bounds(scores, bounds)
     rows, points, draws, counts = [], [], [], []
     for task, of_task in scores.groupby("task", sort=False, observed=True):
         runs = list(of_task.groupby(["network", "seed"], sort=False, observed=True))
@@ -142,7 +148,7 @@ def bucket_means(
                     # but one that is defined among others that are not must not silence other networks
                     defined = np.where(known.sum(0) > 1, known.sum(0), len(values)).astype(np.float64)
                     mean = means[-1] + (mean - means[-1]) * np.sqrt(defined / (defined - 1))
-                    mean = np.clip(mean, *bounds)  # what is widened must stay a possible score
+                    mean = np.clip(mean, *limits)  # what is widened must stay a possible score
                 usable = share > 0
                 total += run_weights[:, position, None] * np.where(usable, mean, 0.0)
                 weight += run_weights[:, position, None] * usable
@@ -153,7 +159,7 @@ def bucket_means(
                 middle = evenly / number
                 # the same for runs; of one alone nothing is known about others
                 wider = np.sqrt(number / np.maximum(number - 1, 1))
-                draws.append(np.clip(middle + (total / weight - middle) * wider, *bounds))
+                draws.append(np.clip(middle + (total / weight - middle) * wider, *limits))
                 points.append(_mean(np.array(means)))
             counts.append(count)
             rows.append((task, int(group)))
@@ -192,12 +198,12 @@ _SMALL = 1 << 18  # numbers in a table of draws, which is a megabyte
 _often, _seldom = lru_cache(maxsize=128)(_draw), lru_cache(maxsize=8)(_draw)
 
 
-def _bounds(scores: pd.DataFrame) -> tuple[float, float]:
-    """What the scores of a metric can be; anything where the table does not name one that is known."""
+def _bounds(scores: pd.DataFrame, given: tuple[float, float] | None) -> tuple[float, float]:
+    """What the scores of a metric can be; anything where nobody says and the table names no known one."""
     names = scores["metric"].unique() if "metric" in scores else []
-    if len(names) != 1 or names[0] not in METRICS:
+    if given is None and (len(names) != 1 or names[0] not in METRICS):
         return -np.inf, np.inf
-    low, high = METRICS.get(names[0]).bounds
+    low, high = METRICS.get(names[0]).bounds if given is None else given
     return float(min(low, scores["value"].min())), float(max(high, scores["value"].max()))
 
 
