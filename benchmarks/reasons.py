@@ -51,11 +51,11 @@ def _small(result: Result) -> bool:
 
 REASONS = [
     Reason(
-        "A GPU waits for launches: a pass of one sample takes nearly as long there as one of a hundred. Each "
-        "method asks one sample how many outputs the network has, and those with rules send a few samples "
-        "through it again to see that samples do not mix; each operation passes through Python. On networks "
-        "that take few milliseconds for the whole batch this is what is seen. It does not grow with the "
-        "batch.",
+        "A GPU waits for launches: a pass of one sample takes nearly as long there as one of a hundred. "
+        "Methods with rules send a few samples through the network again to see that samples do not mix, and "
+        "each operation passes through Python; inputs and targets are looked at, for which the GPU is waited "
+        "for. On networks that take few milliseconds for the whole batch this is what is seen. It does not "
+        "grow with the batch.",
         lambda r: (
             r.device == "cuda"
             and r.league in ("methods", "overhead")
@@ -70,18 +70,10 @@ REASONS = [
         lambda r: r.device == "cuda" and r.league == "growth" and ": memory" in r.row,
     ),
     Reason(
-        "With fewer pairs of coalitions than segments, some are drawn twice or are sums of others; what is "
-        "left open by such a sample needs the eigenvectors of its Gram matrix, which a GPU computes one "
-        "matrix after the other. On a network that takes 40 ms for all masks that is most of the time. With "
-        "the usual number of coalitions there is no such sample.",
-        lambda r: r.league == "floors" and r.row == "kernel-shap",
-    ),
-    Reason(
-        "Before a method begins, the network is asked once how many outputs it has, which with one "
-        "sample is a forward pass more than peers make. Inputs are checked, and modes, gradients and "
-        "all random numbers are set aside and put back, about half a millisecond, which is as long as a"
-        " small dense network takes. Peers do none of it, and some of them leave hooks in a network. It"
-        " does not grow with the batch.",
+        "Before a method begins, inputs are checked, and modes, gradients and all random numbers are set "
+        "aside and put back: about half a millisecond, which is as long as a small dense network takes. "
+        "Peers do none of it, and some of them leave hooks in a network. It does not grow with the batch. "
+        "(How many outputs a network has is asked once for a network, with the first call.)",
         lambda r: r.league == "methods" and behind(r) and _small(r) and not r.row.startswith(RULES),
     ),
     Reason(
@@ -110,9 +102,8 @@ REASONS = [
         lambda r: r.row in PERTURBATIONS and behind(r),
     ),
     Reason(
-        "One forward and one backward are all there is to do, and everybody does just that; the pass "
-        "that asks one sample how many outputs the network has, and three copies of the inputs that "
-        "keep in-place networks harmless, are what verax adds.",
+        "One forward and one backward are all there is to do, and everybody does just that; checks of the "
+        "inputs, and three copies of them that keep in-place networks harmless, are what verax adds.",
         lambda r: r.league == "methods" and behind(r) and not r.row.startswith(RULES) and r.row not in MANY,
     ),
     Reason(

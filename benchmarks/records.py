@@ -208,7 +208,9 @@ def merged(old: Record, new: Record) -> Record:
     again = {result.key: result for result in new.results}
     rows = [again.pop(result.key, result) for result in old.results]
     asked = {line.partition(": ")[0] for line in new.skipped}
-    asked |= {f"{result.row} on {result.network}, batch {result.batch}" for result in new.results}
+    for result in new.results:
+        where = f"{result.network}, batch {result.batch}"
+        asked |= {where, f"{result.row} on {where}"}
     skipped = [line for line in old.skipped if line.partition(": ")[0] not in asked]
     details = old.details | new.details
     return replace(new, results=[*rows, *again.values()], skipped=skipped + new.skipped, details=details)

@@ -64,9 +64,17 @@ def test_records_come_back_as_they_were_written(records, race, tmp_path):
 
 
 def test_rows_that_are_measured_again_replace_the_old_ones(records, race):
-    old = records.Record("x", "a", {}, {}, [race, replace(race, row="other")], [], {"kept": 1})
-    new = records.Record("x", "b", {}, {}, [replace(race, ratio=9.0), replace(race, batch=7)])
+    left_out = [
+        "a, batch 7: no time left",
+        "gradient on a, batch 7: too long",
+        "lime on a, batch 7: too long",
+    ]
+    rows = [replace(race, network="a"), replace(race, network="a", row="other")]
+    old = records.Record("x", "a", {}, {}, rows, left_out, {"kept": 1})
+    again = [replace(rows[0], ratio=9.0), replace(rows[0], batch=7)]
+    new = records.Record("x", "b", {}, {}, again, ["other on a, batch 7: too long"])
     found = records.merged(old, new)
+    assert found.skipped == ["lime on a, batch 7: too long", "other on a, batch 7: too long"]
     assert [(row.row, row.batch, row.ratio) for row in found.results] == [
         ("gradient", 0, 9.0),
         ("other", 0, 1.5),
