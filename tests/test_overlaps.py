@@ -145,3 +145,13 @@ def test_shares_and_skill_have_intervals():
     assert low < value < high
     assert high - low == pytest.approx(2 * 1.96 * 0.3208 / 50**0.5 / 0.97, rel=0.15)
     assert f'{value:.2f} <span class="interval">[{low:.2f}, {high:.2f}]' in text
+
+
+def test_the_terminal_says_it_too(capsys):
+    from verax.cli.alignment import show
+
+    show(aligned([(0, 50, NONE, 0.1), (1, 50, MOST, 0.1)]))
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Right for the wrong reasons?" in said
+    assert "Accuracy 100.0 % [96.3, 100.0]. " in said
+    assert "Images without a mark: 0." in said

@@ -342,6 +342,7 @@ def align(
 
 def show(done: Alignment) -> None:
     """Print the alignment, the eight cases and the worst offenders."""
+    from verax.reports import overlaps
     from verax.reports.alignment import nothing_shown
 
     facts = done.facts
@@ -356,12 +357,14 @@ def show(done: Alignment) -> None:
         table.add_row(*(escape(str(cell)) for cell in cells))
     console.print(table)
     known = not math.isnan(done.accuracy)
-    accuracy = f"Accuracy {100 * done.accuracy:.1f} %" if known else "Labels not known, so no cases"
     scores = done.scores
+    right = scores["right"].dropna()
+    share = overlaps.share(int(right.astype(bool).sum()), len(right), 1)
+    empty, flat = int(scores["empty"].sum()), int(scores["flat"].sum())
     console.print(
-        f"{accuracy}. Chance has as many pixels as the map shows, at random places or around the centre. "
-        f"{int(scores['empty'].sum())} images without a mark, "
-        f"{int(scores['flat'].sum())} maps that say nothing.",
+        f"{f'Accuracy {share}' if known else 'Labels not known, so no cases'}. Chance has as many pixels as "
+        "the map shows, at random places or around the centre. "
+        f"Images without a mark: {empty}. Maps that say nothing: {flat}.",
         style="dim",
     )
     if known and "case" in scores:
@@ -381,5 +384,5 @@ def show(done: Alignment) -> None:
     if len(worst):
         names = ", ".join(f"{row['id']} ({row[first]:.2f})" for row in worst.to_dict("records"))
         console.print(f"Least aligned: {escape(names)}", soft_wrap=True, highlight=False)
-    for note in [*facts.get("notes", []), *filter(None, [nothing_shown(done)])]:
+    for note in [*overlaps.warnings(done), *facts.get("notes", []), *filter(None, [nothing_shown(done)])]:
         console.print(f"[yellow]{escape(note)}[/yellow]", soft_wrap=True)
