@@ -194,8 +194,11 @@ def test_small_passes_and_compiled_networks_take_the_usual_way(monkeypatch):
     for rows, quick_one in ((10, False), (11, True)):
         with quickly(plain(), torch.zeros(rows, 3, 64, 64)) as mode:
             assert isinstance(mode, QuickTransposes) is quick_one
-    with quickly(torch.compile(plain()), torch.zeros(11, 3, 64, 64)) as mode:
-        assert mode is None
+    in_place = plain()
+    in_place.compile()
+    for model in (torch.compile(plain()), in_place, nn.Sequential(in_place)):
+        with quickly(model, torch.zeros(11, 3, 64, 64)) as mode:
+            assert mode is None
 
 
 def test_a_layer_is_itself_with_any_weight_and_bias(monkeypatch):

@@ -249,6 +249,14 @@ def _counted() -> bool:
     return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
+def compiled(model: nn.Module) -> bool:
+    """Whether a network or a part of it is compiled, by `torch.compile` or in place by `Module.compile`."""
+    return any(
+        type(module).__name__ == "OptimizedModule" or module._compiled_call_impl is not None
+        for module in model.modules()
+    )
+
+
 def worth(inputs: Tensor) -> bool:
     """Whether a pass has so many numbers that a quick transpose brings more than its call costs."""
     return inputs.ndim == 4 and inputs.numel() >= (_WORTH if inputs.is_cuda else _WORTH_ON_CPU)
@@ -285,5 +293,4 @@ def quickly(model: nn.Module, inputs: Tensor) -> AbstractContextManager[Any]:
     """
     if not worth(inputs):
         return nullcontext()
-    compiled = any(type(module).__name__ == "OptimizedModule" for module in model.modules())
-    return nullcontext() if compiled else QuickTransposes()
+    return nullcontext() if compiled(model) else QuickTransposes()

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from verax.engine.convolutions import compiled
 from verax.engine.operations import CATEGORIES, Operation
 
 _ROWS = 8
@@ -108,7 +109,4 @@ def _same(model: nn.Module, sample: Tensor) -> bool:
 
 def _closed(model: nn.Module) -> bool:
     """Whether calls inside a network cannot be watched: parts of it are compiled or scripted."""
-    return any(
-        isinstance(module, torch.jit.ScriptModule) or type(module).__name__ == "OptimizedModule"
-        for module in model.modules()
-    )
+    return compiled(model) or any(isinstance(module, torch.jit.ScriptModule) for module in model.modules())
