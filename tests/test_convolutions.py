@@ -21,6 +21,8 @@ from verax.engine.convolutions import (
     quickly,
     transpose,
 )
+from verax.engine.mode import propagate
+from verax.engine.multipliers import Rectified
 from verax.engine.operations import Operation
 
 G = torch.Generator().manual_seed(0)
@@ -192,8 +194,11 @@ def test_small_passes_and_compiled_networks_take_the_usual_way(monkeypatch):
     for rows, quick_one in ((10, False), (11, True)):
         with quickly(plain(), torch.zeros(rows, 3, 64, 64)) as mode:
             assert isinstance(mode, QuickTransposes) is quick_one
-    with quickly(torch.compile(plain()), torch.zeros(11, 3, 64, 64)) as mode:
-        assert mode is None
+    in_place = plain()
+    in_place.compile()
+    for model in (torch.compile(plain()), in_place, nn.Sequential(in_place)):
+        with quickly(model, torch.zeros(11, 3, 64, 64)) as mode:
+            assert mode is None
 
 
 def test_a_layer_is_itself_with_any_weight_and_bias(monkeypatch):
@@ -211,16 +216,59 @@ def test_a_layer_is_itself_with_any_weight_and_bias(monkeypatch):
         torch.testing.assert_close(found, wanted)
 
 
-def test_parts_that_run_again_in_the_backward_pass_keep_their_gradient(as_on_a_gpu, monkeypatch):
+class Again(nn.Module):
+    """Runs a part of itself again in the backward pass, in which a convolution keeps nothing for its own."""
+
+    def __init__(self, **options):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.conv = nn.Conv2d(3, 4, 3, 2).double()
+        self.options = options
+
+    def part(self, x, y):
+        return self.conv(x).mean((2, 3)), y.exp().mean((1, 2, 3))
+
+    def forward(self, x):
+        y = torch.sin(3 * x)
+        both = checkpoint(self.part, x, y, use_reentrant=False, **self.options) if self.options else None
+        made, factor = both or self.part(x, y)
+        return made * factor[:, None]
+
+
+@pytest.mark.parametrize("check", ["default", "none"])
+@pytest.mark.parametrize("how", ["autograd", "engine"])
+def test_parts_that_run_again_in_the_backward_pass_keep_their_gradient(how, check, as_on_a_gpu, monkeypatch):
     monkeypatch.setattr(convolutions, "_WORTH_ON_CPU", 0)
-    model = plain().double().eval()
     x = torch.rand(3, 3, 16, 16, dtype=torch.float64, generator=G)
     targets = torch.ones(3, dtype=torch.int64)
+    model = Again(determinism_check=check)
+    if how == "engine":
+        found = propagate(Rectified(gate=True), model, x, targets)[0]
+    else:
+        found = gradients.gradient(model, x, targets)
+    torch.testing.assert_close(found, gradient(Again(), x, torch.enable_grad()))
+    assert not any(as_on_a_gpu)
 
-    class Again(nn.Module):
-        def forward(self, x):
-            return checkpoint(model, x, use_reentrant=False)
 
+class Adapting(nn.Module):
+    """Takes a step of its own with the gradient of its weights, before it answers."""
+
+    def __init__(self, unused):
+        super().__init__()
+        self.conv, self.unused = nn.Conv2d(3, 4, 3, 2).double(), unused
+
+    def forward(self, x):
+        loss = self.conv(x).square().sum()
+        (slope,) = torch.autograd.grad(loss, self.conv.weight, create_graph=True, allow_unused=self.unused)
+        step = 0 if slope is None else slope
+        return F.conv2d(x, self.conv.weight - 0.01 * step, stride=2).tanh().mean((2, 3))
+
+
+@pytest.mark.parametrize("unused", [False, True])
+def test_a_network_that_takes_derivatives_itself_keeps_its_gradient(unused, as_on_a_gpu, monkeypatch):
+    monkeypatch.setattr(convolutions, "_WORTH_ON_CPU", 0)
+    model, x = Adapting(unused), torch.rand(3, 3, 9, 9, dtype=torch.float64, generator=G)
     expected = gradient(model, x, torch.enable_grad())
-    torch.testing.assert_close(gradients.gradient(Again(), x, targets), expected)
-    assert as_on_a_gpu
+    torch.testing.assert_close(gradients.gradient(model, x, torch.ones(3, dtype=torch.int64)), expected)
+    assert any(as_on_a_gpu)

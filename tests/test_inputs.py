@@ -354,6 +354,43 @@ def test_a_network_that_changes_its_mind_is_refused_before_a_target_is_looked_up
         verax.explain(model, x, torch.tensor([0, 2]), "gradient")
 
 
+class Narrowed(Asked):
+    """Shows only some of its outputs, as a tensor or among other things."""
+
+    shown, among = 3, False
+
+    def forward(self, x):
+        scores = super().forward(x)[:, : self.shown]
+        return {"logits": scores} if self.among else scores
+
+
+@pytest.mark.parametrize("change", [{"shown": 2}, {"among": True}])
+@pytest.mark.parametrize("method", ["gradient", "occlusion"])
+def test_a_network_whose_outputs_changed_since_it_was_asked_is_asked_again(change, method):
+    model, x, y = Narrowed(), torch.rand(2, 4), torch.tensor([0, 1])
+    expected = verax.explain(model, x, y, method)
+    for name, value in change.items():
+        setattr(model, name, value)
+    assert torch.equal(verax.explain(model, x, y, method), expected)
+    passes = model.passes
+    verax.explain(model, x, y, "gradient")
+    assert model.passes == passes + 1 + model.among  # it is remembered, or not trusted, at once
+
+
+def test_metrics_ask_a_network_each_time_how_many_outputs_it_has():
+    model, x = Narrowed(), torch.rand(2, 4)
+    method, y = "integrated-gradients", torch.tensor([0, 2])
+    maps = verax.explain(model, x, y, method)
+    for measured in (
+        lambda: faithfulness.deletion(model, x, y, maps, output="logit"),
+        lambda: verax.completeness(model, x, y, maps, method),
+    ):
+        model.shown = 3
+        verax.explain(model, x, y, method)
+        model.shown = 2
+        refused(measured, InvalidInput, "Target 2 does not exist: the network has outputs 0 to 1")
+
+
 def test_outputs_may_depend_on_the_size_of_the_input():
     model = nn.Identity()
     for width, target in ((4, 3), (6, 5), (4, None)):

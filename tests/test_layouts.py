@@ -51,6 +51,7 @@ def test_a_network_is_asked_once_for_each_kind_of_input():
 
 WAYS = {
     "view": lambda x: x.view(len(x), -1),
+    "view of channels as samples": lambda x: x.view(4 * len(x), 7, 7).reshape(len(x), 196),
     "strides counted": lambda x: x.as_strided((len(x), 196), (196, 1)),
     "layout asked for": lambda x: x.flatten(1) * (1 if x.is_contiguous() else 2),
     "a maximum": lambda x: F.pad(F.max_pool2d(x, 2), (0, 4, 0, 4)).flatten(1)[:, :196],
@@ -83,7 +84,38 @@ def test_a_network_that_fails_says_so_itself_later():
     assert fastest(model, pictures()) is USUAL
 
 
+def test_a_network_that_comes_to_want_the_usual_layout_gets_it():
+    model, x, targets = Counted(), pictures(), torch.zeros(8, dtype=torch.int64)
+    expected = gradient(model, x, targets)
+    assert fastest(model, x) is OTHER
+    model.way = WAYS["view"]
+    torch.testing.assert_close(gradient(model, x, targets), expected)
+    assert fastest(model, x) is USUAL
+
+
+def test_a_network_with_other_layers_is_asked_again():
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(196, 2)), pictures()
+    assert fastest(model, x) is OTHER
+    model[1] = nn.MaxPool2d(2)
+    assert fastest(model, x) is USUAL
+
+
+def test_what_cannot_be_watched_keeps_the_usual_layout():
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(196, 2)), pictures()
+    assert fastest(torch.jit.trace(model, x), x) is USUAL
+
+
+@pytest.mark.parametrize(
+    "way", [lambda x: F.dropout(x.flatten(1), 0.5, True), lambda x: (x * torch.rand(4, 1, 1)).flatten(1)]
+)
+def test_the_question_draws_no_random_numbers_of_the_explanation(way):
+    model, x = Counted(way), pictures()
+    first, second = (verax.explain(model, x, 0, "gradient") for _ in range(2))
+    assert torch.equal(first, second)
+
+
 def test_networks_are_not_kept_alive():
+    gc.collect()  # those of tests before
     known = len(layouts._ANSWERS)
     model = Counted()
     fastest(model, pictures())

@@ -173,6 +173,13 @@ def transpose(call: Convolution, cuda: bool) -> Callable[[Tensor], Tensor]:
     return lambda g: chosen(call, g)
 
 
+class Inside(RuntimeError):
+    """A network takes derivatives itself, maybe for weights, which quick transposes have none for."""
+
+
+_DERIVING = (torch.autograd.grad, torch.Tensor.backward)
+
+
 class _Linear(torch.autograd.Function):
     """A convolution, and its transpose as given; nothing of the input is kept."""
 
@@ -200,6 +207,8 @@ class QuickTransposes(TorchFunctionMode):
     ) -> Any:
         """Answer one call of the network."""
         kwargs = kwargs or {}
+        if func in _DERIVING and not _transformed():
+            raise Inside("The network takes derivatives itself.")
         if getattr(func, "__name__", "") != "conv2d" or not _plain(args):
             return func(*args, **kwargs)
         x, operation = args[0], Operation.parse(func, args, kwargs)
@@ -214,7 +223,7 @@ class QuickTransposes(TorchFunctionMode):
 
 
 def _plain(args: tuple[Any, ...]) -> bool:
-    """Whether a call is on the way from the input, and neither autocast nor `torch.func` is in force."""
+    """Whether a call is on the way from the input, and nothing is in force that computes otherwise."""
     x = args[0] if args else None
     return (
         isinstance(x, Tensor)
@@ -222,7 +231,29 @@ def _plain(args: tuple[Any, ...]) -> bool:
         and torch.is_grad_enabled()
         and x.dtype in (torch.float32, torch.float64)
         and not torch.is_autocast_enabled(x.device.type)
-        and torch._C._functorch.maybe_current_level() is None
+        and not _transformed()
+        and not _counted()
+    )
+
+
+def _transformed() -> bool:
+    """Whether `torch.func` is in force, which sees no function of autograd of our own."""
+    return torch._C._functorch.maybe_current_level() is not None
+
+
+def _counted() -> bool:
+    """Whether somebody counts what autograd keeps: checkpointing does, and counts again when it runs again.
+
+    Quick transposes keep nothing, so that it would take one tensor for another.
+    """
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+
+
+def compiled(model: nn.Module) -> bool:
+    """Whether a network or a part of it is compiled, by `torch.compile` or in place by `Module.compile`."""
+    return any(
+        type(module).__name__ == "OptimizedModule" or module._compiled_call_impl is not None
+        for module in model.modules()
     )
 
 
@@ -237,7 +268,7 @@ def layer(operation: Operation) -> Callable[[Tensor, Tensor, Tensor | None], Ten
     Gradients are for the input alone.
     """
     x, rest, options = operation.args[0], operation.args[3:], operation.kwargs
-    call = Convolution.of(operation) if worth(x) else None
+    call = Convolution.of(operation) if worth(x) and not _counted() else None
     back = None if call is None else quick(call, x.is_cuda)
 
     def run(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -262,5 +293,4 @@ def quickly(model: nn.Module, inputs: Tensor) -> AbstractContextManager[Any]:
     """
     if not worth(inputs):
         return nullcontext()
-    compiled = any(type(module).__name__ == "OptimizedModule" for module in model.modules())
-    return nullcontext() if compiled else QuickTransposes()
+    return nullcontext() if compiled(model) else QuickTransposes()

@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import CheckpointError
 
 from verax.engine.batching import accumulate, rows_within_budget
 from verax.engine.convolutions import quickly
-from verax.engine.layouts import fastest
-from verax.errors import InvalidInput, UnsupportedOperation
+from verax.engine.layouts import fastest, keep_usual
+from verax.errors import InvalidInput, UnsupportedOperation, VeraxError
 
 UNCONNECTED = (
     "The explained output has no gradient with respect to the input: the network cuts the way between them "
@@ -23,6 +22,10 @@ UNCONNECTED = (
 
 
 _EXPECTED: ContextVar[int | None] = ContextVar("outputs that a network is known to have", default=None)
+
+
+class OtherOutputs(InvalidInput):
+    """A network gives something else than it did when it was asked."""
 
 
 @contextmanager
@@ -42,11 +45,11 @@ def select(outputs: object, targets: Tensor) -> Tensor:
     """The explained output of each sample: ``(N,)``; a model with one output has nothing to choose."""
     if not isinstance(outputs, Tensor) or outputs.ndim not in (1, 2) or len(outputs) != len(targets):
         what = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
-        raise InvalidInput(f"A network must give a tensor (samples, outputs), not {what}.")
+        raise OtherOutputs(f"A network must give a tensor (samples, outputs), not {what}.")
     if outputs.ndim == 1:
         return outputs
     if _EXPECTED.get() not in (None, outputs.shape[1]):
-        raise InvalidInput(f"The network had {_EXPECTED.get()} outputs, and now has {outputs.shape[1]}.")
+        raise OtherOutputs(f"The network had {_EXPECTED.get()} outputs, and now has {outputs.shape[1]}.")
     return outputs.gather(1, targets[:, None])[:, 0]
 
 
@@ -74,17 +77,31 @@ def connected(slope: Tensor | None) -> Tensor:
 
 def gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     """The gradient of each sample's explained output: shape of `inputs`; the weights' grads are untouched."""
+    passing, layout = quickly(model, inputs), fastest(model, inputs)
+    other = layout is not torch.contiguous_format
     try:
-        return _gradient(model, inputs, targets, quickly(model, inputs))
-    except CheckpointError:  # what runs again in the backward pass does so without quick transposes
-        return _gradient(model, inputs, targets, nullcontext())
+        return _gradient(model, inputs, targets, passing, layout)
+    except (VeraxError, torch.OutOfMemoryError):
+        raise
+    except RuntimeError:
+        if not other and isinstance(passing, nullcontext):
+            raise
+    # a network that has changed since it was asked, or takes derivatives itself
+    slope = _gradient(model, inputs, targets, nullcontext(), torch.contiguous_format)
+    if other:
+        keep_usual(model, inputs)
+    return slope
 
 
 def _gradient(
-    model: nn.Module, inputs: Tensor, targets: Tensor, passing: AbstractContextManager[Any]
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    passing: AbstractContextManager[Any],
+    layout: torch.memory_format,
 ) -> Tensor:
     with torch.enable_grad():
-        point = leaf(inputs, fastest(model, inputs))
+        point = leaf(inputs, layout)
         with passing:
             chosen = select(model(point.clone()), targets)  # a copy: a network may work in place on its input
         (slope,) = slopes_of(chosen, [point])

@@ -3,7 +3,7 @@
 The numbers are the same sums in another order, but not every network takes them: `view` wants the usual
 layout, and code that counts strides itself would read other pixels. A maximum over equal numbers, as on a
 plain background, would be found elsewhere, so that the last digit would decide which pixel has the gradient.
-So a network is asked once, with one sample, whether it answers the same either way and chooses nothing.
+So a network is asked once, with two samples, whether it answers the same either way and chooses nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from verax.engine.convolutions import compiled
 from verax.engine.operations import CATEGORIES, Operation
 
 _ROWS = 8
@@ -62,24 +63,36 @@ class _Watching(TorchFunctionMode):
 
 def fastest(model: nn.Module, inputs: Tensor) -> torch.memory_format:
     """The layout in which a network computes fastest, of those in which it computes the same."""
-    if inputs.ndim != 4 or inputs.is_cuda or len(inputs) < _ROWS or inputs.dtype not in _TOLERANCE:
+    usual = inputs.ndim != 4 or inputs.device.type != "cpu" or inputs.dtype not in _TOLERANCE
+    if usual or len(inputs) < _ROWS:
         return torch.contiguous_format
-    kind = (inputs.shape[1:], inputs.dtype, inputs.device)
-    known = _ANSWERS.setdefault(model, {})
+    known, kind = _ANSWERS.setdefault(model, {}), _kind(model, inputs)
     if kind not in known:
-        known[kind] = _same(model, inputs[:1].detach())
+        # two: in a batch of one, samples and channels lie in one row either way, which `view` may rely on
+        known[kind] = _same(model, inputs[:2].detach())
     return torch.channels_last if known[kind] else torch.contiguous_format
 
 
+def keep_usual(model: nn.Module, inputs: Tensor) -> None:
+    """Remember of a network that it wants the usual layout, whatever it said before."""
+    _ANSWERS.setdefault(model, {})[_kind(model, inputs)] = False
+
+
+def _kind(model: nn.Module, inputs: Tensor) -> tuple[object, ...]:
+    """All that the answer of a network is taken to depend on."""
+    return inputs.shape[1:], inputs.dtype, inputs.device, tuple(map(type, model.modules()))
+
+
 def _same(model: nn.Module, sample: Tensor) -> bool:
-    """Whether a network with convolutions answers the same for a sample in both layouts."""
-    if not any(weight.ndim == 4 for weight in model.parameters()) or _compiled(model):
+    """Whether a network with convolutions answers the same for samples in both layouts."""
+    if not any(weight.ndim == 4 for weight in model.parameters()) or _closed(model):
         return False
     usual = sample.clone(memory_format=torch.contiguous_format)
     other = sample.clone(memory_format=torch.channels_last)
     watching = _Watching()
     try:
-        with torch.no_grad():  # copies: a network may work in place on its input
+        # copies: a network may work in place on its input; what it draws, it draws again when it is explained
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
             with watching:
                 wanted = model(usual)
             if watching.chooses:
@@ -94,5 +107,6 @@ def _same(model: nn.Module, sample: Tensor) -> bool:
     return bool(near.all())
 
 
-def _compiled(model: nn.Module) -> bool:
-    return any(type(module).__name__ == "OptimizedModule" for module in model.modules())
+def _closed(model: nn.Module) -> bool:
+    """Whether calls inside a network cannot be watched: parts of it are compiled or scripted."""
+    return compiled(model) or any(isinstance(module, torch.jit.ScriptModule) for module in model.modules())

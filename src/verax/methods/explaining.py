@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from verax.cases import Truth
-from verax.engine.gradients import expecting
+from verax.engine.gradients import OtherOutputs, expecting
 from verax.errors import InvalidInput, MethodFailed, VeraxError, place
 from verax.methods.base import METHODS, Function, Method, describe
 from verax.methods.inputs import check_ids, check_model, check_seed, check_settings, known_outputs, prepared
@@ -159,18 +159,14 @@ def explain(
         return cast("Tensor", found)
     # Outside the caller's inference mode, in which no gradient can exist.
     with torch.inference_mode(False):
-        return _explain(
-            model,
-            inputs,
-            targets,
-            method,
-            batch_size,
-            seed,
-            ids,
-            truth,
-            output,
-            own,
-        )
+        given = (check_model(model), inputs, targets, method, batch_size, seed, ids, truth, output, own)
+        remembered = known_outputs(model) is not None
+        try:
+            return _explain(*given, trusting=remembered)
+        except OtherOutputs:
+            if not remembered:
+                raise
+        return _explain(*given, trusting=False)  # changed since it was asked, in what nobody can see
 
 
 def _explain(
@@ -184,8 +180,8 @@ def _explain(
     truth: Truth | None,
     output: str,
     parameters: Mapping[str, Any],
+    trusting: bool,
 ) -> Tensor:
-    check_model(model)
     whole_from(1).check(batch_size, "batch_size")
     seed = check_seed(seed)
     if truth is not None and not isinstance(truth, Truth):
@@ -194,7 +190,7 @@ def _explain(
     if not chosen.builtin or chosen.family == "peers":
         model = _private(model)
     settings = chosen.settings(parameters)
-    model, x, y = prepared(model, inputs, targets, batch_size, output=output)
+    model, x, y = prepared(model, inputs, targets, batch_size, output=output, trusting=trusting)
     drawing = "streams" in chosen.special
     streams = streams_of(chosen, x, ids, seed) if drawing or ids is not None else None
     known = None if truth is None else truth.map(lambda tensor: tensor.to(x.device))

@@ -186,15 +186,19 @@ def _asked(model: nn.Module, inputs: Tensor, batch_size: int, *, first: bool = F
         raise InvalidInput(f"The network gives {kind} numbers, such as names of classes, not scores of them.")
     if plain:
         _OUTPUTS[model] = (_kind(model, inputs), scores.shape[1])
+    else:
+        _OUTPUTS.pop(model, None)
     return scores, plain
 
 
-def _count_outputs(model: nn.Module, inputs: Tensor, batch_size: int, targets: object) -> tuple[int, bool]:
+def _count_outputs(
+    model: nn.Module, inputs: Tensor, batch_size: int, targets: object, trusting: bool
+) -> tuple[int, bool]:
     """How many outputs a network has, and whether it gives them as a tensor.
 
     One sample tells. It is asked again where it may have changed, and before a target is refused.
     """
-    known = _OUTPUTS.get(model)
+    known = _OUTPUTS.get(model) if trusting else None
     if known is not None and known[0] == _kind(model, inputs):
         try:
             check_targets(targets, len(inputs), known[1])
@@ -213,7 +217,13 @@ def known_outputs(model: nn.Module) -> int | None:
 
 
 def prepared(
-    model: nn.Module, inputs: object, targets: object, batch_size: int = 256, *, output: str = "logit"
+    model: nn.Module,
+    inputs: object,
+    targets: object,
+    batch_size: int = 256,
+    *,
+    output: str = "logit",
+    trusting: bool = False,
 ) -> tuple[nn.Module, Tensor, Tensor]:
     """A network that gives the output to explain as a tensor, and inputs and targets as it takes them.
 
@@ -226,6 +236,7 @@ def prepared(
         targets: as `check_targets` takes them; None: the predicted class of each sample.
         batch_size: samples in one pass.
         output: what is explained, as `verax.explain` takes it.
+        trusting: take a network to have the outputs that it had last; for those who notice when it has not.
 
     Returns:
         The network, inputs on its device and in its precision, and what is explained of each sample.
@@ -237,6 +248,6 @@ def prepared(
         scores, plain = _asked(asked, x, batch_size)
         chosen = scores.argmax(1)
     else:
-        outputs, plain = _count_outputs(asked, x, batch_size, targets)
+        outputs, plain = _count_outputs(asked, x, batch_size, targets, trusting)
         chosen = check_targets(targets, len(x), outputs).to(x.device)
     return asked if plain else Explained(asked, "logit"), x, chosen
