@@ -1,6 +1,6 @@
 """The faithfulness protocol: scores in studies, agreement with the truth, and what the page says of it."""
 
-from __future__ import annotations
+from __future__ import re
 
 import math
 
@@ -184,8 +184,9 @@ def test_faithfulness_alone_makes_a_page(run, tmp_path):
     alone.to_parquet(made.folder / "scores.parquet")
     page = made.report().read_text()
     assert len(boards_of(page)) == 2
-    assert "of the probability is left while its strongest pixels are deleted; less is better" in text_of(
-        page
+    said = text_of(page)  # methods whose scores differ by rounding alone share a place
+    assert re.search(
+        r"probability is left while (its|their) strongest pixels are deleted; less is better", said
     )
     assert 'id="shares"' not in page
     assert "rank correlation with the truth" not in page

@@ -19,7 +19,7 @@ from verax.cli.main import app
 from verax.errors import InvalidParameter, InvalidStudy, MissingFile
 from verax.networks import library, regression, teaching
 from verax.reports import agreement, atlas
-from verax.studies import consistency, leaderboards, plan, requests, running, spec
+from verax.studies import consistency, leaderboards, plan, requests, spec
 from verax.studies.runs import Run
 from verax.tasks.climate.fields import Field
 from verax.tasks.climate.grid import Grid
