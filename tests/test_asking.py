@@ -1,8 +1,9 @@
 """The faithfulness protocol: scores in studies, agreement with the truth, and what the page says of it."""
 
-from __future__ import re
+from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pandas as pd
