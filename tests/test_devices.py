@@ -13,16 +13,16 @@ if sys.argv[1] == "keep":
     HEAP.keep()
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(20):
-        torch.zeros(2**21).add(1)
+    for _ in range(5):  # 64 MiB, which malloc maps anew each time unless it is told otherwise
+        torch.zeros(2**24).add(1)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-faults()
 peaks = []
 for _ in range(3):
     memory = Memory(torch.device("cpu"))
     held = torch.ones(2**24)
     peaks.append(memory.peak())
     del held
+faults()
 print(HEAP.kept, faults(), *peaks)
 """
 
