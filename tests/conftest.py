@@ -6,7 +6,7 @@ methods hold either way (`make test-full`).
 
 import pytest
 
-from verax.engine import convolutions, layouts
+from verax.engine import convolutions, layouts, spots
 
 
 def pytest_addoption(parser):
@@ -21,6 +21,7 @@ def fast_paths(request, monkeypatch):
     least = 0 if wanted == "always" else 2**62
     for module, name in ((convolutions, "_WORTH"), (convolutions, "_WORTH_ON_CPU"), (layouts, "_ROWS")):
         monkeypatch.setattr(module, name, least)
+    monkeypatch.setattr(spots, "_FEW", 1 if wanted == "always" else -1)
     if wanted == "always":
         quick = convolutions.quick
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from verax.engine import spots
 from verax.engine.operations import Operation
 
 _SPATIAL = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
@@ -167,10 +168,28 @@ def quick(call: Convolution, cuda: bool) -> Transpose | None:
     return by_windows if size <= _SMALL else None  # cuDNN's own: a Fourier transform, if there are many rows
 
 
-def transpose(call: Convolution, cuda: bool) -> Callable[[Tensor], Tensor]:
-    """The transpose of a convolution."""
-    chosen = quick(call, cuda) or natively
+def transpose(call: Convolution, cuda: bool, wanted: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+    """The transpose of a convolution, computed at least where it is wanted."""
+    chosen = _sparing(call, wanted) or quick(call, cuda) or natively
     return lambda g: chosen(call, g)
+
+
+def _sparing(call: Convolution, wanted: Tensor | None) -> Transpose | None:
+    """A transpose for the few places that are wanted; None where they are many, or it is not known."""
+    if wanted is None or not spots.plain(call) or spots.few(wanted) is None:
+        return None
+    return spots.transpose_at(wanted)
+
+
+def passed(operation: Operation, made: Tensor) -> Tensor:
+    """The output of a call, marked with where its gradients are wanted by where those of the input are."""
+    wanted = spots.marked(operation.args[0])
+    if wanted is None or operation.name in spots.POINTWISE:
+        return spots.mark(made, wanted)
+    call = Convolution.of(operation)
+    if call is None or not spots.plain(call) or wanted.shape[0] != call.shape[0]:
+        return made
+    return spots.mark(made, spots.reached(call, wanted))
 
 
 class Inside(RuntimeError):
@@ -209,17 +228,23 @@ class QuickTransposes(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in _DERIVING and not _transformed():
             raise Inside("The network takes derivatives itself.")
-        if getattr(func, "__name__", "") != "conv2d" or not _plain(args):
+        name = getattr(func, "__name__", "").strip("_")
+        if (name != "conv2d" and name not in spots.POINTWISE) or not _plain(args):
             return func(*args, **kwargs)
         x, operation = args[0], Operation.parse(func, args, kwargs)
-        call = Convolution.of(operation)
-        back = None if call is None else quick(call, x.is_cuda)
         made = any(
             t.grad_fn is not None for t in tree_leaves((operation.args[1:], kwargs)) if isinstance(t, Tensor)
         )
-        if call is None or back is None or made:  # a kernel that is made by the network may follow the input
+        if made:  # a kernel or a limit that is made by the network may follow the input
             return func(*args, **kwargs)
-        return _Linear.apply(x, operation, back, call)  # type: ignore[no-untyped-call]
+        if name != "conv2d":
+            wanted = spots.marked(x)
+            return spots.mark(func(*args, **kwargs), wanted)
+        call = Convolution.of(operation)
+        back = None if call is None else _sparing(call, spots.marked(x)) or quick(call, x.is_cuda)
+        if call is None or back is None:
+            return passed(operation, func(*args, **kwargs))
+        return passed(operation, _Linear.apply(x, operation, back, call))  # type: ignore[no-untyped-call]
 
 
 def _plain(args: tuple[Any, ...]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from verax.engine import spots
 from verax.engine.batching import accumulate, rows_within_budget
 from verax.engine.convolutions import quickly
 from verax.engine.layouts import fastest, keep_usual
@@ -75,12 +76,19 @@ def connected(slope: Tensor | None) -> Tensor:
     return slope
 
 
-def gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """The gradient of each sample's explained output: shape of `inputs`; the weights' grads are untouched."""
+def gradient(model: nn.Module, inputs: Tensor, targets: Tensor, wanted: Tensor | None = None) -> Tensor:
+    """The gradient of each sample's explained output: shape of `inputs`; the weights' grads are untouched.
+
+    Args:
+        model: the network.
+        inputs: ``(N, ...)``.
+        targets: ``(N,)``.
+        wanted: the pixels ``(N, H, W)`` outside of which it may be anything (see `verax.engine.spots`).
+    """
     passing, layout = quickly(model, inputs), fastest(model, inputs)
     other = layout is not torch.contiguous_format
     try:
-        return _gradient(model, inputs, targets, passing, layout)
+        return _gradient(model, inputs, targets, passing, layout, wanted)
     except (VeraxError, torch.OutOfMemoryError):
         raise
     except RuntimeError:
@@ -99,11 +107,13 @@ def _gradient(
     targets: Tensor,
     passing: AbstractContextManager[Any],
     layout: torch.memory_format,
+    wanted: Tensor | None = None,
 ) -> Tensor:
     with torch.enable_grad():
         point = leaf(inputs, layout)
+        entry = spots.mark(point.clone(), wanted)  # a copy: a network may work in place on its input
         with passing:
-            chosen = select(model(point.clone()), targets)  # a copy: a network may work in place on its input
+            chosen = select(model(entry), targets)
         (slope,) = slopes_of(chosen, [point])
     if slope is None and _still(model, inputs, targets, chosen.detach()):
         return torch.zeros_like(inputs)
@@ -126,10 +136,12 @@ Points = Callable[[slice, slice], Tensor]
 """(samples, points) -> the points ``(n, k, ...)`` at which gradients are wanted."""
 
 
-def gradients_at(model: nn.Module, points: Tensor, targets: Tensor) -> Tensor:
+def gradients_at(model: nn.Module, points: Tensor, targets: Tensor, wanted: Tensor | None = None) -> Tensor:
     """The gradients at several points ``(n, k, ...)`` of each sample: shape of `points`."""
-    chosen = targets.repeat_interleave(points.shape[1])
-    return gradient(model, points.flatten(0, 1), chosen).reshape(points.shape)
+    many = points.shape[1]
+    places = None if wanted is None else wanted.repeat_interleave(many, 0)
+    slopes = gradient(model, points.flatten(0, 1), targets.repeat_interleave(many), places)
+    return slopes.reshape(points.shape)
 
 
 def mean_gradient(
@@ -139,11 +151,16 @@ def mean_gradient(
     points: Points,
     weights: Tensor,
     rows: int | None = None,
+    wanted: Tensor | None = None,
 ) -> Tensor:
-    """The weighted sum of gradients over several points of each sample, in passes of about `rows` rows."""
+    """The weighted sum of gradients over several points of each sample, in passes of about `rows` rows.
+
+    Outside of the pixels that are `wanted` it may be anything.
+    """
 
     def visit(some: slice, part: slice) -> Tensor:
-        slopes = gradients_at(model, points(some, part), targets[some])
+        places = None if wanted is None else wanted[some]
+        slopes = gradients_at(model, points(some, part), targets[some], places)
         return (slopes * weights[part].to(slopes).reshape(1, -1, *[1] * (inputs.ndim - 1))).sum(1)
 
     return accumulate(inputs, len(weights), visit, rows or rows_within_budget(inputs[0]))

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from verax.engine import spots
 from verax.engine.batching import rows_within_budget, with_halving
-from verax.engine.convolutions import Convolution, transpose
+from verax.engine.convolutions import Convolution, passed, transpose
 from verax.engine.gradients import select
 from verax.engine.layouts import fastest
 from verax.engine.mode import attach, forward, full_precision, propagate
@@ -40,6 +41,11 @@ class Pairs(DeepLift):
         self.layout = layout
         self.samples = 1
         self.own = own  # whether every row has memory of its own, which the network may overwrite
+        self.wanted: Tensor | None = None  # the pixels in which pairs differ
+
+    def begin(self, entry: Tensor) -> None:
+        """The rest of the picture contributes nothing."""
+        spots.mark(entry, self.wanted)
 
     def replay(self, samples: int) -> Pairs:
         """Ready for the pairs of other samples with the references on the tape."""
@@ -62,7 +68,7 @@ class Pairs(DeepLift):
             plain: Tensor = self.native(operation)
             return plain
         z: Tensor = operation(x.detach()[:: self.references].contiguous())
-        return attach(self._spread(z), lambda g: (back(g),), x, spare=True)
+        return passed(operation, attach(self._spread(z), lambda g: (back(g),), x, spare=True))
 
     def activation(self, operation: Operation) -> Tensor:
         """A ReLU on one row for each sample; its slopes are made when they are needed, and not kept."""
@@ -78,7 +84,7 @@ class Pairs(DeepLift):
             pairs = g.reshape(len(few), len(low), *few.shape[1:])
             return (through_relu(pairs, few[:, None], low[None]).reshape(g.shape),)
 
-        return attach(self._spread(operation(few)), back, x, spare=True)
+        return passed(operation, attach(self._spread(operation(few)), back, x, spare=True))
 
     @staticmethod
     def _divided() -> UnsupportedOperation:
@@ -99,7 +105,7 @@ def _transposed(operation: Operation) -> Callable[[Tensor], Tensor] | None:
         weight = operation.args[1].detach()
         return lambda g: g @ weight
     call = Convolution.of(operation)
-    return None if call is None else transpose(call, x.is_cuda)
+    return None if call is None else transpose(call, x.is_cuda, spots.marked(x))
 
 
 def mean_deeplift(model: nn.Module, inputs: Tensor, references: Tensor, targets: Tensor) -> Tensor:
@@ -142,6 +148,7 @@ def _sum_over(
     many = len(references)
     x, asked = inputs.repeat_interleave(many, 0), targets.repeat_interleave(many)
     low = references.repeat(len(inputs), *[1] * (references.dim() - 1))
+    engine.wanted = spots.differing(x, low)
     try:
         multipliers, after = propagate(engine.replay(len(inputs)), model, x, asked)
     except RuntimeError as error:  # PyTorch's, when a network works in place on rows that share their memory

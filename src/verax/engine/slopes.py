@@ -39,13 +39,14 @@ _OWN = frozenset(("log", "sqrt", "rsqrt", "reciprocal", "square", "pow"))
 """Smooth functions that bend over distances of about 1, and over distances of about the argument itself."""
 
 
-def relu_slope(x: Tensor, x0: Tensor) -> Tensor:
+def relu_slope(x: Tensor, x0: Tensor, top: Tensor | None = None, way: Tensor | None = None) -> Tensor:
     """The slope of ReLU from x0 to x, which may broadcast: 1 above zero, 0 below, the share above between.
 
     The larger of the two over their distance is that share, and leaves 0 to 1 just where the other two cases
-    begin. Nothing is subtracted but x - x0, so nothing cancels.
+    begin. Nothing is subtracted but x - x0, so nothing cancels. `top` and `way` are memory to work in; the
+    result is in `top`.
     """
-    top, way = torch.maximum(x, x0), (x - x0).abs_()
+    top, way = torch.maximum(x, x0, out=top), torch.sub(x, x0, out=way).abs_()
     return top.div_(way.clamp_min_(torch.finfo(way.dtype).tiny)).clamp_(0, 1)
 
 
@@ -85,10 +86,13 @@ def through_relu(m: Tensor, x: Tensor, x0: Tensor) -> Tensor:
     if fused is not None:
         return fused(m, x, x0)
     out, step = torch.empty_like(m), max(1, _BLOCK // max(1, m[0, 0].numel()))
+    top, way = torch.empty_like(m[0, :step]), torch.empty_like(m[0, :step])
     for sample in range(len(m)):
         for start in range(0, m.shape[1], step):
-            part = slice(start, start + step)
-            torch.mul(relu_slope(x[sample], x0[0, part]), m[sample, part], out=out[sample, part])
+            part = slice(start, min(start + step, m.shape[1]))
+            many = part.stop - start
+            slopes = relu_slope(x[sample], x0[0, part], top[:many], way[:many])
+            torch.mul(slopes, m[sample, part], out=out[sample, part])
     return out
 
 

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from verax.engine import gradients as engine
+from verax.engine import spots
 from verax.engine.baselines import Baseline, baseline_of
 from verax.engine.batching import accumulate, rows_within_budget
 from verax.engine.biases import full_gradient
@@ -45,7 +46,8 @@ def input_x_gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tenso
 
         x_i * df/dx_i
     """
-    return inputs * engine.gradient(model, inputs, targets)
+    wanted = spots.differing(inputs, torch.zeros_like(inputs))
+    return inputs * engine.gradient(model, inputs, targets, wanted)
 
 
 class _Noise:
@@ -253,7 +255,8 @@ def integrated_gradients(
         kept, low = inputs[some, None], start[some, None]
         return low + (kept - low) * along[part].reshape(1, -1, *([1] * (inputs.ndim - 1)))
 
-    mean = engine.mean_gradient(model, inputs, targets, points, torch.from_numpy(weights))
+    wanted = spots.differing(inputs, start)
+    mean = engine.mean_gradient(model, inputs, targets, points, torch.from_numpy(weights), wanted=wanted)
     return (inputs - start) * mean
 
 
