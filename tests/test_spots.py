@@ -15,6 +15,7 @@ from verax.engine.convolutions import QuickTransposes, natively
 from verax.networks import library
 
 G = torch.Generator().manual_seed(3)
+METHODS = ["integrated-gradients", "integrated-gradients@published", "input-x-gradient", "deep-shap"]
 
 
 def black(count=12, side=16, share=0.05, dtype=torch.float64):
@@ -97,7 +98,7 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("method", ["integrated-gradients", "input-x-gradient", "deep-shap"])
+@pytest.mark.parametrize("method", METHODS)
 def test_maps_are_those_of_gradients_everywhere(sparing, name, method):
     model = NETWORKS[name]().double().eval()
     x, low = black(), black(5)
@@ -111,7 +112,7 @@ def test_maps_are_those_of_gradients_everywhere(sparing, name, method):
     assert slow.any()
 
 
-@pytest.mark.parametrize("method", ["integrated-gradients", "input-x-gradient", "deep-shap"])
+@pytest.mark.parametrize("method", METHODS)
 def test_certified_networks_are_explained_the_same(sparing, method):
     task = verax.task("textbox/complex-cr1")
     model = library.network(task, "cnn4").double().eval()

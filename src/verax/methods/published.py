@@ -12,9 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from verax.engine import gradients as engine
-from verax.engine import rules
+from verax.engine import rules, spots
 from verax.engine.baselines import Baseline
-from verax.engine.batching import accumulate, rows_within_budget
 from verax.engine.features import feature_map
 from verax.engine.mode import propagate
 from verax.engine.relevance import LRP, Composite
@@ -69,11 +68,12 @@ def integrated_gradients(model: nn.Module, inputs: Tensor, targets: Tensor) -> T
     """
     away = torch.arange(_COPIES, dtype=torch.float64) / _COPIES
 
-    def visit(some: slice, part: slice) -> Tensor:
-        factor = 1 + away[part].to(inputs).reshape(1, -1, *[1] * (inputs.ndim - 1))
-        return engine.gradients_at(model, inputs[some, None] * factor, targets[some]).sum(1) / _COPIES
+    def points(some: slice, part: slice) -> Tensor:
+        return inputs[some, None] * (1 + away[part].to(inputs).reshape(1, -1, *[1] * (inputs.ndim - 1)))
 
-    return inputs * accumulate(inputs, _COPIES, visit, rows_within_budget(inputs[0]))
+    weights = torch.full((_COPIES,), 1 / _COPIES, dtype=torch.float64)
+    wanted = spots.differing(inputs, torch.zeros_like(inputs))
+    return inputs * engine.mean_gradient(model, inputs, targets, points, weights, wanted=wanted)
 
 
 @builtin(

@@ -1,0 +1,139 @@
+"""How long whole commands take on this machine, phase by phase: from a fresh store to the last file.
+
+    python benchmarks/journeys.py [--only smerf,sst,smerf-full] [--networks resnet18,vgg16] [--write]
+
+Every command runs in a process of its own, so that imports count. Rows that were measured before and are not
+measured now stay in the record. `smerf-full` is measured with one of its five seeds, whose work is the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import records
+
+COMMANDS = {
+    "smerf": ["reproduce", "smerf"],
+    "sst": ["run", "sst", "--networks", "mlp"],
+    "smerf-full": ["run", "smerf-full", "--seeds", "1"],
+}
+ASKED = {"smerf": 120, "sst": 90, "smerf-full": 1200}
+"""Seconds on one H200; of smerf-full with five seeds."""
+
+
+def measure(name: str, networks: str, device: str, folder: Path) -> dict[str, Any]:
+    """Run one command in a fresh store; gives its seconds, and those of its phases."""
+    out, command = folder / "out", [*COMMANDS[name]]
+    if networks and name == "smerf-full":
+        command += ["--networks", networks]
+    line = [sys.executable, "-m", "verax", *command, "--device", device, "--out", str(out), "--quiet"]
+    start = time.perf_counter()
+    done = subprocess.run(
+        line, env={**os.environ, "VERAX_STORE": str(folder / "store")}, capture_output=True, text=True
+    )
+    seconds = time.perf_counter() - start
+    if done.returncode:
+        sys.exit(f"verax {' '.join(command)} failed: {done.stderr[-2000:]}")
+    found = {"command": f"verax {' '.join(command)}", "seconds": seconds}
+    phased = out / "phases.json"
+    return found | (reproduced(phased, seconds) if phased.exists() else studied(out, seconds))
+
+
+def reproduced(path: Path, seconds: float) -> dict[str, Any]:
+    """The phases of a reproduction."""
+    report = json.loads(path.read_text())
+    phases = {row["phase"]: row["seconds"] for row in report["phases"]}
+    inside = report["within explaining and scoring"]
+    both = phases.pop("explaining and scoring")
+    phases |= {word: inside[word] for word in ("certificates", "explaining", "scoring")}
+    phases["drawing cases, reading maps, writing"] = both - sum(inside.values())
+    phases["starting"] = seconds - sum(phases.values())
+    return {"phases": phases}
+
+
+def studied(out: Path, seconds: float) -> dict[str, Any]:
+    """The phases of a study; what its networks took."""
+    manifest = json.loads((out / "manifest.json").read_text())
+    units = manifest["units"]
+    phases = {
+        "training": seconds - manifest["seconds"],
+        "certificates": sum(unit["seconds"] for unit in units if not unit["method"]),
+        "explaining": sum(unit.get("explaining_seconds", 0) for unit in units),
+        "scoring": sum(unit.get("scoring_seconds", 0) for unit in units),
+    }
+    phases["drawing cases, reading maps, writing"] = manifest["seconds"] - sum(list(phases.values())[1:])
+    networks: dict[str, dict[str, float]] = {}
+    for trained in manifest["trained"]:
+        own = networks.setdefault(trained["network"], {"trained": 0, "training": 0.0, "explaining": 0.0})
+        own["trained"] += 1
+        own["training"] += trained["seconds"]
+    for unit in units:
+        name = unit["name"].partition(": ")[0].split(" ")[1]
+        if name in networks:
+            networks[name]["explaining"] += unit.get("explaining_seconds", 0)
+    failed = sorted({failure["unit"] for failure in manifest["failures"] if not failure["method"]})
+    return {"phases": phases, "networks": networks, "not certified": failed}
+
+
+def together(old: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, Any]:
+    """Two measurements of one study with different networks, one after the other."""
+    kept = (old or {}).get("networks")
+    if not kept or not new.get("networks") or set(kept) & set(new["networks"]):
+        return new
+    phases = {word: old["phases"].get(word, 0) + value for word, value in new["phases"].items()}
+    return {
+        "command": f"{old['command']}; {new['command']}",
+        "seconds": old["seconds"] + new["seconds"],
+        "phases": phases,
+        "networks": kept | new["networks"],
+        "not certified": sorted({*old["not certified"], *new["not certified"]}),
+    }
+
+
+def main() -> None:
+    """Run what is asked for and print where the time went."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", default=",".join(COMMANDS))
+    parser.add_argument("--networks", default="", help="of smerf-full; joined with those measured before")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--write", action="store_true")
+    asked = parser.parse_args()
+    name = "journeys" if asked.device == "cpu" else f"journeys-{asked.device}"
+    path = records.FOLDER / f"{name}.json"
+    old = records.read(path) if path.exists() else None
+    found: dict[str, Any] = dict(old.details["journeys"]) if old else {}
+    for journey in asked.only.split(","):
+        with tempfile.TemporaryDirectory() as folder:
+            new = measure(journey, asked.networks, asked.device, Path(folder))
+        print(f"{new['command']}: {new['seconds']:.1f} s")
+        for phase, seconds in new["phases"].items():
+            print(f"  {phase:<40}{seconds:>8.1f}")
+        for network, own in new.get("networks", {}).items():
+            words = (
+                f"{own['trained']} trained in {own['training']:.1f} s, explained in {own['explaining']:.1f} s"
+            )
+            print(f"  {network}: {words}")
+        print(f"  not certified: {new.get('not certified', [])}", flush=True)
+        found[journey] = together(found.get(journey), new) if asked.networks else new
+        if asked.write:
+            record = records.Record(
+                name,
+                f"python benchmarks/journeys.py --device {asked.device} --write",
+                records.machine(asked.device),
+                records.versions(),
+                [],
+                details={"journeys": found},
+            )
+            print(records.write(record).name, flush=True)
+
+
+if __name__ == "__main__":
+    main()
