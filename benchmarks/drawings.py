@@ -153,3 +153,29 @@ def _word(cell: dict[str, Any]) -> str:
     if cell["does"] == "wrong":
         return f"{100 * cell['error']:.0f} %"
     return {"right": "✓", "makes up": "made up"}.get(cell["does"], cell["does"])
+
+
+def journeys(record: Record, path: Path) -> None:
+    """Whole commands: a bar for each, cut where a phase ends."""
+    found = record.details["journeys"]
+    words = list(dict.fromkeys(phase for journey in found.values() for phase in journey["phases"]))
+    shades = plt.get_cmap("tab20").colors
+    with plt.rc_context(_style()):
+        figure, axes = plt.subplots(figsize=(8, 0.55 * len(found) + 1.8))
+        for place, journey in enumerate(found.values()):
+            start = 0.0
+            for number, phase in enumerate(words):
+                wide = journey["phases"].get(phase, 0.0)
+                axes.barh(place, wide, left=start, color=shades[number], height=0.6)
+                start += wide
+            axes.text(start, place, f" {start:.0f} s", va="center", color=GREY)
+        for number, phase in enumerate(words):
+            axes.barh(0, 0, color=shades[number], label=phase)
+        parts = [", ".join(journey.get("networks", {})) for journey in found.values()]
+        names = [f"{name}\n({part})" if part else name for name, part in zip(found, parts, strict=True)]
+        axes.set_yticks(range(len(found)), names)
+        axes.invert_yaxis()
+        axes.set_xlabel("seconds")
+        axes.margins(x=0.08)
+        figure.legend(loc="upper center", ncols=3, frameon=False, bbox_to_anchor=(0.5, -0.02), fontsize=8)
+        save(figure, path)

@@ -25,8 +25,19 @@ COMMANDS = {
     "sst": ["run", "sst", "--networks", "mlp"],
     "smerf-full": ["run", "smerf-full", "--seeds", "1"],
 }
-ASKED = {"smerf": 120, "sst": 90, "smerf-full": 1200}
-"""Seconds on one H200; of smerf-full with five seeds."""
+ASKED = {"smerf": "120", "sst": "90", "smerf-full": "1200 with five seeds"}
+"""Seconds on one H200."""
+
+BOUNDS = {
+    "smerf": "Training waits for launches: seven small networks in threads share one GPU. Most of the rest "
+    "is work of the CPU: cases, identification, tables, figures.",
+    "sst": "Starting, and drawing a million samples; the training itself is the least of the first row.",
+    "smerf-full": "Arithmetic. Training is in bfloat16 with up to seven networks at once, explaining in full "
+    "float32: a picture of ResNet-18 takes 13 GFLOP to learn from once and 1700 GFLOP to be explained by all "
+    "methods. The two large networks alone take longer for one seed than a fifth of what was asked for: 20 "
+    "minutes would need shorter recipes or a coarser ResNet-18.",
+}
+"""What a command spends its time on, in words."""
 
 
 def measure(name: str, networks: str, device: str, folder: Path) -> dict[str, Any]:
@@ -50,11 +61,12 @@ def measure(name: str, networks: str, device: str, folder: Path) -> dict[str, An
 def reproduced(path: Path, seconds: float) -> dict[str, Any]:
     """The phases of a reproduction."""
     report = json.loads(path.read_text())
-    phases = {row["phase"]: row["seconds"] for row in report["phases"]}
+    named = {"drawing": "figures", "explorers": "reports"}
+    phases = {named.get(row["phase"], row["phase"]): row["seconds"] for row in report["phases"]}
     inside = report["within explaining and scoring"]
     both = phases.pop("explaining and scoring")
     phases |= {word: inside[word] for word in ("certificates", "explaining", "scoring")}
-    phases["drawing cases, reading maps, writing"] = both - sum(inside.values())
+    phases["cases, reading maps, writing"] = both - sum(inside.values())
     phases["starting"] = seconds - sum(phases.values())
     return {"phases": phases}
 
@@ -69,7 +81,7 @@ def studied(out: Path, seconds: float) -> dict[str, Any]:
         "explaining": sum(unit.get("explaining_seconds", 0) for unit in units),
         "scoring": sum(unit.get("scoring_seconds", 0) for unit in units),
     }
-    phases["drawing cases, reading maps, writing"] = manifest["seconds"] - sum(list(phases.values())[1:])
+    phases["cases, reading maps, writing"] = manifest["seconds"] - sum(list(phases.values())[1:])
     networks: dict[str, dict[str, float]] = {}
     for trained in manifest["trained"]:
         own = networks.setdefault(trained["network"], {"trained": 0, "training": 0.0, "explaining": 0.0})
@@ -96,6 +108,31 @@ def together(old: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, Any]:
         "networks": kept | new["networks"],
         "not certified": sorted({*old["not certified"], *new["not certified"]}),
     }
+
+
+def shown(record: records.Record) -> str:
+    """The tables of a page."""
+    found = record.details["journeys"]
+    words = list(dict.fromkeys(phase for journey in found.values() for phase in journey["phases"]))
+    lines = [f"| phase (s) | {' | '.join(f'`{name}`' for name in found)} |", "|---|" + "---|" * len(found)]
+    for phase in words:
+        cells = [f"{j['phases'][phase]:.1f}" if phase in j["phases"] else "" for j in found.values()]
+        lines.append(f"| {phase} | {' | '.join(cells)} |")
+    lines.append(f"| **all** | {' | '.join(format(j['seconds'], '.0f') for j in found.values())} |")
+    lines.append(f"| asked for | {' | '.join(ASKED[name] for name in found)} |")
+    text = "\n".join(lines) + "\n\n"
+    for name, journey in found.items():
+        command = journey["command"].replace("; ", "`, then `")
+        text += f"- `{command}`: {BOUNDS[name]}\n"
+        for network, own in journey.get("networks", {}).items():
+            each, beside = own["training"] / own["trained"], " beside the others" * (own["trained"] > 1)
+            text += (
+                f"    - {network}: {own['trained']} trained, {each:.0f} s each{beside}; "
+                f"explained in {own['explaining']:.0f} s\n"
+            )
+        if journey.get("not certified"):
+            text += f"    - not certified: {', '.join(journey['not certified'])}\n"
+    return text
 
 
 def main() -> None:

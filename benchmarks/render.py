@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import journeys
 from reasons import LEVEL, PERTURBATIONS, behind, reason, unmet
 from records import Record, Result, read_all
 
@@ -278,7 +279,9 @@ def board(record: Record) -> str:
 
 def gpu(records: dict[str, Record]) -> str:
     """The part for GPUs; nothing where nothing was measured."""
-    own = {name: record for name, record in records.items() if name.endswith("-cuda")}
+    own = {
+        name: record for name, record in records.items() if name.endswith("-cuda") and name != "journeys-cuda"
+    }
     if not own:
         return ""
     text = ["## On a GPU\n"]
@@ -332,7 +335,7 @@ inputs of convolutions to 10 bits; what that gains and loses in a plain pass:
 def _why(skipped: list[str]) -> str:
     counts: dict[str, int] = {}
     for line in skipped:
-        words = line.rpartition(": ")[2]
+        words = line.rpartition(": ")[2].removeprefix("UnsupportedOperation, ").partition(" on (")[0]
         counts[words] = counts.get(words, 0) + 1
     return ", ".join(f"{words} {count}" for words, count in sorted(counts.items()))
 
@@ -404,6 +407,10 @@ def page(records: dict[str, Record]) -> str:
     if "speed" in here and here["speed"].details.get("floors"):
         parts.append("\n## Floors on a CPU\n\n" + cpu_floors(here["speed"]))
     parts.append("\n" + gpu(records) if gpu(records) else "")
+    if "journeys-cuda" in records:
+        record = records["journeys-cuda"]
+        parts.append(f"\n## Whole commands on a GPU\n\n{made_by(record)}\n")
+        parts.append("![Seconds by phase](images/performance/journeys.svg)\n\n" + journeys.shown(record))
     return "".join(parts).rstrip() + "\n"
 
 
@@ -436,6 +443,8 @@ def draw(records: dict[str, Record]) -> None:
         drawings.metrics(records["metrics"].results, IMAGES / "metrics.svg")
     if "growth" in records:
         drawings.growth(records["growth"].results, IMAGES / "growth.svg")
+    if "journeys-cuda" in records:
+        drawings.journeys(records["journeys-cuda"], IMAGES / "journeys.svg")
     if "league" in records:
         drawings.correctness(records["league"], IMAGES / "correctness.svg")
 

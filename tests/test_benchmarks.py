@@ -122,6 +122,48 @@ def test_the_page_matches_its_records(load, records):
         assert (ROOT / "docs" / "images" / image).is_file()
 
 
+def manifest(network, training):
+    """What a study with one network leaves behind, of which 6 s of 10 are accounted for."""
+    unit = f"textbox/simple-fr {network} seed 0"
+    return {
+        "seconds": 10.0,
+        "trained": [{"network": network, "seconds": training}] * 2,
+        "units": [
+            {"name": f"{unit}: certificate", "method": "", "seconds": 1.0},
+            {"name": f"{unit}: gradient", "method": "gradient", "seconds": 6.0,
+             "explaining_seconds": 4.0, "scoring_seconds": 1.0},
+        ],
+        "failures": [{"unit": unit, "method": ""}] if network == "vit" else [],
+    }  # fmt: skip
+
+
+def test_phases_of_a_command_add_up_and_parts_of_a_study_are_joined(load, tmp_path):
+    journeys = load("journeys")
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest("vgg16", 7.0)))
+    first = {"command": "a", "seconds": 25.0} | journeys.studied(tmp_path, 25.0)
+    assert sum(first["phases"].values()) == 25
+    assert first["phases"]["training"] == 15
+    assert first["networks"] == {"vgg16": {"trained": 2, "training": 14.0, "explaining": 4.0}}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest("vit", 2.0)))
+    second = {"command": "b", "seconds": 15.0} | journeys.studied(tmp_path, 15.0)
+    both = journeys.together(first, second)
+    assert both["seconds"] == 40 == sum(both["phases"].values())
+    assert list(both["networks"]) == ["vgg16", "vit"]
+    assert both["not certified"] == ["textbox/simple-fr vit seed 0"]
+    assert journeys.together(both, first) is first  # measured again: what was joined with it is out of date
+    assert journeys.together(None, first) is first
+    inside = {"certificates": 1.0, "explaining": 2.0, "scoring": 3.0}
+    rows = [("training", 5.0), ("explaining and scoring", 10.0), ("drawing", 1.0)]
+    report = {
+        "phases": [{"phase": name, "seconds": value} for name, value in rows],
+        "within explaining and scoring": inside,
+    }
+    (tmp_path / "phases.json").write_text(json.dumps(report))
+    found = journeys.reproduced(tmp_path / "phases.json", 20.0)["phases"]
+    assert sum(found.values()) == pytest.approx(20)
+    assert found["starting"] == pytest.approx(4)
+
+
 def test_a_gpu_has_a_part_of_its_own_once_it_was_measured(load, records, race):
     render = load("render")
     assert render.gpu({"speed": None}) == ""

@@ -82,13 +82,13 @@ def read(folder: Path, other: Path) -> None:
             assert "\x1b" not in str(error)
 
 
-def test_whatever_stands_in_a_manifest_is_read_or_refused(run, other):
+@pytest.mark.parametrize("shift", [0, pytest.param(4, marks=pytest.mark.slow)])
+def test_whatever_stands_in_a_manifest_is_read_or_refused(run, other, shift):
     path = run / "manifest.json"
     whole = json.loads(path.read_text())
     for number, place in enumerate(places(whole)):
-        for value in (HOSTILE[number % len(HOSTILE)], HOSTILE[(number + 4) % len(HOSTILE)]):
-            path.write_text(json.dumps(changed(whole, place, value)))
-            read(run, other)
+        path.write_text(json.dumps(changed(whole, place, HOSTILE[(number + shift) % len(HOSTILE)])))
+        read(run, other)
     path.write_text(json.dumps(whole))
 
 

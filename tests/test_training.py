@@ -95,6 +95,13 @@ def test_a_canvas_that_a_network_cannot_see_is_refused():
     for name in ("cnn", "cnn3", "alexnet", "vit"):
         with pytest.raises(InvalidParameter, match=r"made for 64 x 64 pixels.*small/dot have 32 x 48"):
             train(own, name)
+    assert initialise("resnet18", 2, 0)(own.cases(n=1, seed=0).inputs).shape == (len(own.groups), 2)
+
+
+@pytest.mark.slow
+def test_a_network_that_takes_any_canvas_is_trained_on_a_small_one():
+    world = verax.World("small", (verax.Kind.plain("dot", verax.Look.box(3, 3)),), canvas=(32, 48))
+    own = verax.TextBox("small/dot", verax.Reasoning.parse("dot -> 1; otherwise -> 0", world))
     short = Recipe(rate=1e-3, batch=8, epochs=1, scenes=8, cycle=True)
     assert train(own, "resnet18", recipe=short, groups=[1, 2], device="cpu", quiet=True).epochs == 1
 
