@@ -9,7 +9,7 @@ from verax.tasks import task
 from verax.tasks.textbox import renderers
 from verax.tasks.textbox.settings import SETTINGS
 
-N = 100
+N = 64
 
 
 def ceilings(kind):

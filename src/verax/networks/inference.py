@@ -162,9 +162,15 @@ def _kind(answer: object) -> str:
     return type(answer).__name__ + (f" with {', '.join(keys)}" if keys else "")
 
 
+_ON_CPU = 64
+"""Pictures in a pass on a CPU: layers of more take memory that is mapped anew, page by page, in every pass."""
+
+
 def answers(model: nn.Module, inputs: Tensor, batch_size: int = 256) -> tuple[Tensor, bool]:
     """The model's outputs as in `outputs`, and whether it gives them as they are, not as a part of more."""
     device = device_of(model)
+    if device.type == "cpu" and inputs.ndim == 4:
+        batch_size = min(batch_size, _ON_CPU)
     # no_grad, not inference_mode: a network that caches a tensor on its first call must stay differentiable;
     # clones, because a network may work in place on its input
     with undisturbed(model), torch.no_grad():
