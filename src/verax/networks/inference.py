@@ -163,7 +163,7 @@ def _kind(answer: object) -> str:
 
 
 _ON_CPU = 64
-"""Pictures in a pass on a CPU: layers of more take memory that is mapped anew, page by page, in every pass."""
+"""Pictures in a pass on a CPU: layers of more take memory that is mapped anew, page by page, every time."""
 
 
 def answers(model: nn.Module, inputs: Tensor, batch_size: int = 256) -> tuple[Tensor, bool]:
