@@ -966,3 +966,21 @@ def test_letters_can_be_read_on_a_phone(browser, climate):
     )
     assert size >= 11
     tab.close()
+
+
+@pytest.mark.parametrize(("width", "beside"), [(1280, True), (1600, False)])
+def test_a_leaderboard_is_whole_beside_or_below_its_chart(browser, report, width, beside):
+    """Families lie side by side on wide screens; on others each has its table beside its chart."""
+    tab = Tab(browser, report, width=width)
+    boxes = tab.page.evaluate(
+        """() => [...document.querySelectorAll(".beside > .scroll")].map((e) => {
+          const chart = e.parentElement.firstElementChild.getBoundingClientRect();
+          const place = e.getBoundingClientRect();
+          return [e.scrollWidth - e.clientWidth, place.left - chart.right, place.top - chart.top];
+        })"""
+    )
+    assert boxes
+    for hidden, apart, lower in boxes:
+        assert hidden <= 1
+        assert (apart > 0 and lower < 60) is beside
+    tab.close()

@@ -222,6 +222,19 @@ def test_keys_know_what_matters_and_nothing_else(own_store):
 # -- own methods and failures ----------------------------------------------------------------------------
 
 
+def test_methods_of_one_name_that_do_other_things_have_other_folders(tmp_path):
+    def judged(function):
+        verax.method("test-mine")(function)
+        try:
+            return plan.compile_plan(described(SMALL, methods=["test-mine"]), tmp_path).key
+        finally:
+            METHODS.unregister("test-mine")
+
+    first = judged(lambda model, inputs, targets: inputs)
+    assert judged(lambda model, inputs, targets: inputs) == first
+    assert judged(lambda model, inputs, targets: 1 - inputs) != first
+
+
 def test_own_methods_are_computed_anew_unless_they_have_a_version(computed):
     def mine(model, inputs, targets):
         return inputs**2

@@ -7,9 +7,11 @@ per-sample random streams, one that has ``truth`` receives the truth of the case
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import CodeType
 from typing import Any, Literal, TypeVar, cast
 
 from torch import Tensor
@@ -80,7 +82,7 @@ Explains = Literal["prediction", "label"]
 Total = Literal["output", "change"]
 TOTALS: Mapping[Total | None, str] = {
     "output": "the output, less what biases keep",
-    "change": "the change of the output from the baseline",
+    "change": "the change of the output from the baseline, or from the mean over several",
     None: "nothing in particular",
 }
 """What the numbers of a map add up to, in words."""
@@ -136,6 +138,16 @@ class Method:
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
 
     @property
+    def wording(self) -> str:
+        """A hash of what its function does, as far as its own code says; empty where that is unknown.
+
+        It tells two methods of the same name apart. What a function calls is not in it, so that results are
+        not taken from the store by it.
+        """
+        code = getattr(self.function, "__code__", None)
+        return "" if code is None else hashlib.sha256(repr(_said(code)).encode()).hexdigest()
+
+    @property
     def model_free(self) -> bool:
         """Whether it never looks at the network: a control or a reference."""
         return self.family in ("controls", "truth")
@@ -159,6 +171,18 @@ class Method:
 
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+
+
+def _said(code: CodeType) -> tuple[object, ...]:
+    """The instructions, names and constants of a function, and of those within it."""
+
+    def plain(constant: object) -> object:
+        if isinstance(constant, CodeType):
+            return _said(constant)
+        # the order of a set of words is another in every process
+        return sorted(map(repr, constant)) if isinstance(constant, frozenset) else repr(constant)
+
+    return code.co_code, code.co_names, code.co_varnames, [plain(constant) for constant in code.co_consts]
 
 
 def _same_type(value: Any, default: Any) -> bool:

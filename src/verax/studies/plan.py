@@ -131,7 +131,10 @@ class Plan:
         """Names the study's results; the same study on the same networks has the same key."""
 
         def name(cell: Cell) -> object:
-            return cell.key if cell.kept else [cell.subject.sha256, cell.label, cell.parameters]
+            if cell.kept:
+                return cell.key
+            wording = cell.method.wording if cell.method is not None else ""
+            return [cell.subject.sha256, cell.label, cell.parameters, wording]
 
         values = {
             "study": self.study.name,

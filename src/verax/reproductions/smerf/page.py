@@ -22,6 +22,10 @@ TEMPLATES = Path(__file__).parent / "templates"
 JSON, HTML, CSV, MARKDOWN = "claims.json", "claims.html", "comparison.csv", "claims.md"
 BEGIN, END = "<!-- claims:begin -->", "<!-- claims:end -->"
 COMMAND = "verax reproduce smerf"
+FIRST_LOOK = (
+    "A first look (--quick): shipped networks and few pictures. Numbers and verdicts are not those of the "
+    "reproduction."
+)
 CITATION = 'Kim, Plumb and Talwalkar, "Sanity Simulations for Saliency Methods", ICML 2022'
 Findings = Sequence[tuple[Claim, Finding]]
 
@@ -186,6 +190,7 @@ def as_markdown(
         f"Made by `{command}` with verax {__version__}; networks: {roles}; training seeds: {measured.seeds}; "
         f"backgrounds: {', '.join(sorted(measured.scores))}.",
         "",
+        *([f"**{FIRST_LOOK}**", ""] if "--quick" in command else []),
         f"{counted(rows)} {sentence(head)}",
         "",
         "### The forty numbers",

@@ -167,9 +167,9 @@ def write_index(
     links: list[str],
 ) -> Path:
     """One page that needs nothing else: figures in order, what the paper shows and what we see."""
-    certificates = [
-        {"network": c["network"], **c} for run in gathered.runs for c in run.manifest.get("certificates", [])
-    ]
+    # both protocols of a network have the same certificates
+    own = [one for run in gathered.runs for one in run.manifest.get("certificates", [])]
+    certificates = list({json.dumps(one, sort_keys=True): one for one in own}.values())
     failures = [failure for run in gathered.runs for failure in run.failures]
     template = pages.environment(_TEMPLATES).get_template("index.html.j2")
     html = template.render(

@@ -9,7 +9,7 @@ Chapter = claims.Chapter[Measurements]
 Claim = claims.Claim[Measurements]
 VERDICTS: dict[claims.Verdict, str] = {
     **claims.VERDICTS,
-    claims.CANNOT: "the ceiling of the metric settles it whatever the method: no map, not even the truth "
-    "itself, could have had another answer. The sentence says nothing about methods.",
+    claims.CANNOT: "the metric settles it whatever the method: the truth itself, used as a map, would have "
+    "had the same answer. The sentence says nothing about methods.",
     claims.UNTESTABLE: "the run does not have the network, background or method that it needs.",
 }

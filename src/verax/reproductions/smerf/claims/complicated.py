@@ -183,7 +183,7 @@ def ceilings(measured: Measurements) -> Finding:
 def lrp_eps(measured: Measurements) -> Finding:
     least = measured.draws("pafl", ["LRP-eps"], tasks=["complex-fr"], both=True).min(1)[:, 0]
     top = measured.draws("pafl", [ORACLE], tasks=["complex-fr"], both=True).min(1)[:, 0]
-    more = f"Ceiling: {between(top)}."
+    more = f"The truth as a map: {between(top)}."
     return threshold(least, "above", SUCCESS, "PAFL of LRP-eps in its worst bucket of Complex-FR", more)
 
 
