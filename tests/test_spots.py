@@ -216,3 +216,71 @@ def test_gradients_without_a_wish_are_whole():
     (found,) = torch.autograd.grad(outputs[:, 1].sum(), point)
     (expected,) = torch.autograd.grad(model(point)[:, 1].sum(), point)
     torch.testing.assert_close(found, expected)
+
+
+def normed(g):
+    """A gradient that depends in each place on all places."""
+    return F.avg_pool2d(g / g.norm(), 9, 1, 4)
+
+
+class Looking(Overwriting):
+    """Changes the gradients of what it computes on the way, as `normed` says."""
+
+    def forward(self, x):
+        h = self.a(x)
+        watched = h.requires_grad
+        if watched and self.how == "hook":
+            h.register_hook(normed)
+        elif watched and self.how == "node":
+            h.grad_fn.register_prehook(lambda gs: (normed(gs[0]),))
+        elif watched and self.how == "kept":
+            h.retain_grad()
+        out = self.b(torch.relu(h)).mean((2, 3))
+        if watched and self.how == "late":
+            h.register_hook(normed)
+        self.seen = h
+        return out
+
+
+@pytest.mark.parametrize("how", ["hook", "node", "late", "kept"])
+def test_a_network_that_looks_at_gradients_sees_whole_ones(sparing, how):
+    model, x = Looking(how).double().eval(), black(share=0.01)
+    seen = []
+
+    def maps():
+        found = verax.explain(model, x, torch.arange(12) % 4, method="input-x-gradient")
+        seen.append(model.seen.grad if how == "kept" else None)
+        return found
+
+    quick, slow = both(sparing, maps)
+    torch.testing.assert_close(quick, slow, rtol=1e-9, atol=1e-12)
+    if how == "kept":
+        torch.testing.assert_close(*seen)
+
+
+class Spread(Overwriting):
+    """One sample, or one pixel, becomes many by the limits of a clamp."""
+
+    def __init__(self, how):
+        super().__init__(how)
+        with torch.random.fork_rng():
+            torch.manual_seed(5)
+            self.limits = nn.Buffer(torch.randn(3, 5, 16, 16))
+            self.whole = nn.Conv2d(3, 5, 16)
+
+    def forward(self, x):
+        if self.how == "samples":
+            rows = [
+                self.b(torch.clamp(self.a(row), self.limits)) for row in (x.split(1) if len(x) > 1 else [x])
+            ]
+            return torch.stack([row.mean((0, 2, 3)) for row in rows])
+        return self.b(torch.clamp(self.whole(x), self.limits[0])).mean((2, 3))
+
+
+@pytest.mark.parametrize(("how", "count"), [("samples", 1), ("pixels", 6)])
+def test_what_a_clamp_spreads_is_wanted_everywhere(sparing, how, count):
+    model, x = Spread(how).double().eval(), torch.zeros(count, 3, 16, 16, dtype=torch.float64)
+    x[0, :, 3, 4] = 0.5
+    quick, slow = both(sparing, lambda: verax.explain(model, x, [1] * count, method="input-x-gradient"))
+    torch.testing.assert_close(quick, slow, rtol=1e-9, atol=1e-12)
+    assert slow.any()

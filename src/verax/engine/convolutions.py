@@ -193,10 +193,12 @@ def passed(operation: Operation, made: Tensor) -> Tensor:
 
 
 class Inside(RuntimeError):
-    """A network takes derivatives itself, maybe for weights, which quick transposes have none for."""
+    """A network takes derivatives itself, or looks at them: they must be there for weights and everywhere."""
 
 
 _DERIVING = (torch.autograd.grad, torch.Tensor.backward)
+_LOOKING = (Tensor.register_hook, Tensor.retain_grad, Tensor.grad_fn.__get__)  # type: ignore[attr-defined]
+"""Calls by which a network gets hold of the gradient of a tensor, to keep it or to change it."""
 
 
 class _Linear(torch.autograd.Function):
@@ -228,6 +230,8 @@ class QuickTransposes(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in _DERIVING and not _transformed():
             raise Inside("The network takes derivatives itself.")
+        if func in _LOOKING and spots.marked(args[0]) is not None:
+            raise Inside("The network looks at gradients of its own.")
         name = getattr(func, "__name__", "").strip("_")
         if (name != "conv2d" and name not in spots.POINTWISE) or not _plain(args):
             return func(*args, **kwargs)

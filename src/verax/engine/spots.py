@@ -58,7 +58,10 @@ def mark(tensor: Tensor, wanted: Tensor | None) -> Tensor:
 def marked(tensor: Tensor) -> Tensor | None:
     """Where gradients of a tensor are wanted; None: everywhere."""
     wanted, version = getattr(tensor, _KEY, (None, None))
-    return wanted if version == tensor._version else None
+    if wanted is None or version != tensor._version:
+        return None
+    # limits of a clamp may have spread one sample or one pixel over many, whose places are not known
+    return wanted if wanted.shape == (len(tensor), *tensor.shape[2:]) else None
 
 
 def plain(call: Convolution) -> bool:
