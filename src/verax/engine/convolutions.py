@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -176,9 +176,15 @@ def transpose(call: Convolution, cuda: bool, wanted: Tensor | None = None) -> Ca
 
 def _sparing(call: Convolution, wanted: Tensor | None) -> Transpose | None:
     """A transpose for the few places that are wanted; None where they are many, or it is not known."""
-    if wanted is None or not spots.plain(call) or spots.few(wanted) is None:
+    if wanted is None or not spots.plain(call) or spots.few(wanted, call.weight.shape[1]) is None:
         return None
-    return spots.transpose_at(wanted)
+    some = spots.transpose_at(wanted)
+
+    def back(call: Convolution, g: Tensor) -> Tensor:
+        # Zero times an infinite gradient is undefined, and stays so, wherever it is computed.
+        return (some if bool(g.sum().isfinite()) else natively)(call, g)
+
+    return back
 
 
 def passed(operation: Operation, made: Tensor) -> Tensor:
@@ -197,7 +203,7 @@ class Inside(RuntimeError):
 
 
 _DERIVING = (torch.autograd.grad, torch.Tensor.backward)
-_LOOKING = (Tensor.register_hook, Tensor.retain_grad, Tensor.grad_fn.__get__)  # type: ignore[attr-defined]
+_LOOKING = (Tensor.register_hook, Tensor.retain_grad, cast("Any", Tensor).grad_fn.__get__)
 """Calls by which a network gets hold of the gradient of a tensor, to keep it or to change it."""
 
 
