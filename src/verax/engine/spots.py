@@ -99,7 +99,8 @@ def transpose_at(wanted: Tensor) -> Callable[[Convolution, Tensor], Tensor]:
             if not taps.numel():
                 continue
             matrix = taps.permute(2, 3, 0, 1).reshape(-1, ins)
-            for some in wanted[:, top::down, left::across].nonzero().split(max(1, _BLOCK // len(matrix))):
+            places = wanted[:, top::down, left::across].nonzero()
+            for some in torch.split(places, max(1, _BLOCK // len(matrix))):
                 sample, y, x = some.unbind(1)
                 y, x = y * down + top, x * across + left
                 steps = (y + call.padding[0]) // down, (x + call.padding[1]) // across
