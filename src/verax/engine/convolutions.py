@@ -181,8 +181,8 @@ def _sparing(call: Convolution, wanted: Tensor | None) -> Transpose | None:
     some = spots.transpose_at(wanted)
 
     def back(call: Convolution, g: Tensor) -> Tensor:
-        # Zero times an infinite gradient is undefined, and stays so, wherever it is computed.
-        return (some if bool(g.sum().isfinite()) else natively)(call, g)
+        # Zero times an infinite gradient is undefined, and stays so.
+        return (some if bool((g.sum() + call.weight.sum()).isfinite()) else natively)(call, g)
 
     return back
 
