@@ -22,6 +22,7 @@ def fast_paths(request, monkeypatch):
     for module, name in ((convolutions, "_WORTH"), (convolutions, "_WORTH_ON_CPU"), (layouts, "_ROWS")):
         monkeypatch.setattr(module, name, least)
     monkeypatch.setattr(spots, "_FEW", 1 if wanted == "always" else -1)
+    monkeypatch.setattr(spots, "_CHANNELS", 1)
     if wanted == "always":
         quick = convolutions.quick
 

@@ -6,6 +6,7 @@ import pickle
 import sys
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -15,7 +16,7 @@ import verax
 from verax.errors import ClusterError, InvalidParameter, UnknownName
 from verax.methods import METHODS
 from verax.studies import plan as planning
-from verax.studies import running, stamps
+from verax.studies import running, stamps, work
 from verax.studies import spec as specs
 from verax.studies.executors import EXECUTORS
 from verax.studies.store import Store
@@ -259,3 +260,35 @@ def test_the_number_of_threads_is_the_same_for_every_unit(own_store):
     finally:
         torch.set_num_threads(before)
     assert names[0] == names[1]
+
+
+def test_memory_is_measured_once_for_each_kind_of_unit(own_store, monkeypatch):
+    measured = []
+
+    class Counted(work.Memory):
+        def __init__(self, device):
+            measured.append(device)
+            super().__init__(device)
+
+    monkeypatch.setattr(work, "Memory", Counted)
+    monkeypatch.setattr(work, "_NEEDED", {})
+    for _ in range(2):  # what another brief needed is forgotten
+        _, brief, jobs = brief_of(own_store, block=1, methods=["gradient"], certify=1)
+        assert all(work.perform(brief, job, torch.device("cpu")).done for job in jobs)
+        assert len(jobs) > len(work._NEEDED)
+        assert {kind[0] for kind in work._NEEDED} == {brief.token}
+        assert len(measured) == len(work._NEEDED)
+        measured.clear()
+
+
+def test_units_of_pictures_of_another_size_are_of_another_kind():
+    brief, job = SimpleNamespace(token="t"), Job("k", 0, 0, 1)
+
+    def kind(shape, groups):
+        task = SimpleNamespace(input_shape=shape, groups=groups)
+        subject = SimpleNamespace(task=task, architecture="cnn3")
+        return work._kind(brief, SimpleNamespace(subject=subject, label="gradient", count=2), job)
+
+    assert kind((3, 64, 64), (0, 1)) == kind((3, 64, 64), (2, 3))
+    assert kind((3, 64, 64), (0, 1)) != kind((3, 32, 32), (0, 1))
+    assert kind((3, 64, 64), (0, 1)) != kind((3, 64, 64), (0, 1, 2))

@@ -28,6 +28,7 @@ def black(count=12, side=16, share=0.05, dtype=torch.float64):
 def sparing(monkeypatch):
     """Passes of any size, and the switch between few places and all of them."""
     monkeypatch.setattr(convolutions, "_WORTH_ON_CPU", 0)
+    monkeypatch.setattr(spots, "_CHANNELS", 1)
 
     def switch(share):
         monkeypatch.setattr(spots, "_FEW", share)
@@ -44,8 +45,10 @@ def both(sparing, function):
     return quick, function()
 
 
+@pytest.mark.parametrize("block", [1, 2**20])
 @pytest.mark.parametrize("stride", STRIDES)
-def test_the_transpose_is_right_where_it_is_wanted_and_zero_elsewhere(stride):
+def test_the_transpose_is_right_where_it_is_wanted_and_zero_elsewhere(stride, block, monkeypatch):
+    monkeypatch.setattr(spots, "_BLOCK", block)
     for side, kernel, padding in itertools.product(SIDES, KERNELS, PADDINGS):
         call, g, expected = case(side, kernel, stride, padding)
         for share in (0.0, 0.2, 1.0):
@@ -216,3 +219,119 @@ def test_gradients_without_a_wish_are_whole():
     (found,) = torch.autograd.grad(outputs[:, 1].sum(), point)
     (expected,) = torch.autograd.grad(model(point)[:, 1].sum(), point)
     torch.testing.assert_close(found, expected)
+
+
+def normed(g):
+    """A gradient that depends in each place on all places."""
+    return F.avg_pool2d(g / g.norm(), 9, 1, 4)
+
+
+class Looking(Overwriting):
+    """Changes the gradients of what it computes on the way, as `normed` says."""
+
+    def forward(self, x):
+        h = self.a(x)
+        watched = h.requires_grad
+        if watched and self.how == "hook":
+            h.register_hook(normed)
+        elif watched and self.how == "node":
+            h.grad_fn.register_prehook(lambda gs: (normed(gs[0]),))
+        elif watched and self.how == "kept":
+            h.retain_grad()
+        out = self.b(torch.relu(h)).mean((2, 3))
+        if watched and self.how == "late":
+            h.register_hook(normed)
+        self.seen = h
+        return out
+
+
+@pytest.mark.parametrize("how", ["hook", "node", "late", "kept"])
+def test_a_network_that_looks_at_gradients_sees_whole_ones(sparing, how):
+    model, x = Looking(how).double().eval(), black(share=0.01)
+    seen = []
+
+    def maps():
+        found = verax.explain(model, x, torch.arange(12) % 4, method="input-x-gradient")
+        seen.append(model.seen.grad if how == "kept" else None)
+        return found
+
+    quick, slow = both(sparing, maps)
+    torch.testing.assert_close(quick, slow, rtol=1e-9, atol=1e-12)
+    if how == "kept":
+        torch.testing.assert_close(*seen)
+
+
+class Spread(Overwriting):
+    """One sample, or one pixel, becomes many by the limits of a clamp."""
+
+    def __init__(self, how):
+        super().__init__(how)
+        with torch.random.fork_rng():
+            torch.manual_seed(5)
+            self.limits = nn.Buffer(torch.randn(3, 5, 16, 16))
+            self.whole = nn.Conv2d(3, 5, 16)
+
+    def forward(self, x):
+        if self.how == "samples":
+            rows = [
+                self.b(torch.clamp(self.a(row), self.limits)) for row in (x.split(1) if len(x) > 1 else [x])
+            ]
+            return torch.stack([row.mean((0, 2, 3)) for row in rows])
+        return self.b(torch.clamp(self.whole(x), self.limits[0])).mean((2, 3))
+
+
+@pytest.mark.parametrize(("how", "count"), [("samples", 1), ("pixels", 6)])
+def test_what_a_clamp_spreads_is_wanted_everywhere(sparing, how, count):
+    model, x = Spread(how).double().eval(), torch.zeros(count, 3, 16, 16, dtype=torch.float64)
+    x[0, :, 3, 4] = 0.5
+    quick, slow = both(sparing, lambda: verax.explain(model, x, [1] * count, method="input-x-gradient"))
+    torch.testing.assert_close(quick, slow, rtol=1e-9, atol=1e-12)
+    assert slow.any()
+
+
+def test_windows_of_a_large_kernel_are_collected_in_blocks(monkeypatch):
+    most, original = [], spots._windows
+
+    def counted(*args):
+        found = original(*args)
+        most.append(found.numel())
+        return found
+
+    monkeypatch.setattr(spots, "_windows", counted)
+    call, g, expected = case((40, 40), (11, 11), (1, 1), (5, 5))
+    monkeypatch.setattr(spots, "_BLOCK", 2**14)
+    found = spots.transpose_at(torch.ones(2, 40, 40, dtype=torch.bool))(call, g)
+    torch.testing.assert_close(found, expected)
+    assert max(most) <= 2**14
+    assert len(most) > 1
+
+
+def test_layers_of_few_channels_collect_fewer_places(monkeypatch):
+    monkeypatch.setattr(spots, "_FEW", 0.3)
+    monkeypatch.setattr(spots, "_CHANNELS", 32)
+    wanted = torch.arange(100).view(1, 10, 10) < 10
+    assert spots.few(wanted) is wanted
+    assert spots.few(wanted, 64) is wanted
+    assert spots.few(wanted, 3) is None
+    assert spots.few(wanted & (torch.arange(100).view(1, 10, 10) < 2), 3) is not None
+
+
+class Lengths(nn.Module):
+    """The lengths of vectors, which have no gradient where a picture is black."""
+
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(4)
+            self.a = nn.Conv2d(3, 5, 3, padding=1, bias=False)
+            self.b = nn.Conv2d(5, 5, 3, padding=1, bias=False)
+
+    def forward(self, x):
+        return self.b(self.a(x)).square().sum(1).sqrt().mean((1, 2))[:, None]
+
+
+def test_what_is_undefined_without_a_difference_stays_so(sparing):
+    model, x = Lengths().double().eval(), black(share=0.01)
+    quick, slow = both(sparing, lambda: verax.explain(model, x, [0] * 12, method="input-x-gradient"))
+    assert slow.isnan().any()
+    torch.testing.assert_close(quick, slow, rtol=1e-9, atol=1e-12, equal_nan=True)

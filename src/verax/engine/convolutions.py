@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -176,9 +176,15 @@ def transpose(call: Convolution, cuda: bool, wanted: Tensor | None = None) -> Ca
 
 def _sparing(call: Convolution, wanted: Tensor | None) -> Transpose | None:
     """A transpose for the few places that are wanted; None where they are many, or it is not known."""
-    if wanted is None or not spots.plain(call) or spots.few(wanted) is None:
+    if wanted is None or not spots.plain(call) or spots.few(wanted, call.weight.shape[1]) is None:
         return None
-    return spots.transpose_at(wanted)
+    some = spots.transpose_at(wanted)
+
+    def back(call: Convolution, g: Tensor) -> Tensor:
+        # Zero times an infinite gradient is undefined, and stays so.
+        return (some if bool((g.sum() + call.weight.sum()).isfinite()) else natively)(call, g)
+
+    return back
 
 
 def passed(operation: Operation, made: Tensor) -> Tensor:
@@ -193,10 +199,12 @@ def passed(operation: Operation, made: Tensor) -> Tensor:
 
 
 class Inside(RuntimeError):
-    """A network takes derivatives itself, maybe for weights, which quick transposes have none for."""
+    """A network takes derivatives itself, or looks at them: they must be there for weights and everywhere."""
 
 
 _DERIVING = (torch.autograd.grad, torch.Tensor.backward)
+_LOOKING = (Tensor.register_hook, Tensor.retain_grad, cast("Any", Tensor).grad_fn.__get__)
+"""Calls by which a network gets hold of the gradient of a tensor, to keep it or to change it."""
 
 
 class _Linear(torch.autograd.Function):
@@ -228,6 +236,8 @@ class QuickTransposes(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in _DERIVING and not _transformed():
             raise Inside("The network takes derivatives itself.")
+        if func in _LOOKING and spots.marked(args[0]) is not None:
+            raise Inside("The network looks at gradients of its own.")
         name = getattr(func, "__name__", "").strip("_")
         if (name != "conv2d" and name not in spots.POINTWISE) or not _plain(args):
             return func(*args, **kwargs)

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 _FEW = 0.3
 """The share of places up to which collecting them is faster than a transpose of everything."""
 
+_CHANNELS = 32
+"""Channels of a layer's input from which that share holds; with fewer, there is less to spare at each place,
+and collecting costs the same."""
+
+_BLOCK = 2**20
+"""Numbers that are collected at once: all windows of a large kernel would be many times its input."""
+
 _KEY = "_verax_wanted"
 
 _NAMES = (
@@ -43,9 +50,10 @@ def differing(inputs: Tensor, baseline: Tensor) -> Tensor | None:
     return few((inputs != baseline).any(1))
 
 
-def few(wanted: Tensor) -> Tensor | None:
-    """The places, if there are few."""
-    return wanted if int(wanted.count_nonzero()) <= _FEW * wanted.numel() else None
+def few(wanted: Tensor, channels: int | None = None) -> Tensor | None:
+    """The places, if there are few; for a layer of so many channels, if it is faster to collect them."""
+    share = _FEW if channels is None else _FEW * min(1.0, channels / _CHANNELS)
+    return wanted if int(wanted.count_nonzero()) <= share * wanted.numel() else None
 
 
 def mark(tensor: Tensor, wanted: Tensor | None) -> Tensor:
@@ -58,7 +66,10 @@ def mark(tensor: Tensor, wanted: Tensor | None) -> Tensor:
 def marked(tensor: Tensor) -> Tensor | None:
     """Where gradients of a tensor are wanted; None: everywhere."""
     wanted, version = getattr(tensor, _KEY, (None, None))
-    return wanted if version == tensor._version else None
+    if wanted is None or version != tensor._version:
+        return None
+    # limits of a clamp may have spread one sample or one pixel over many, whose places are not known
+    return wanted if wanted.shape == (len(tensor), *tensor.shape[2:]) else None
 
 
 def plain(call: Convolution) -> bool:
@@ -85,13 +96,16 @@ def transpose_at(wanted: Tensor) -> Callable[[Convolution, Tensor], Tensor]:
             # Places a stride apart are reached by the same taps of the kernel and by no others.
             top, left = (i - call.padding[0]) % down, (j - call.padding[1]) % across
             taps = call.weight[:, :, i::down, j::across]
-            some = wanted[:, top::down, left::across].nonzero()
-            if len(some) and taps.numel():
+            if not taps.numel():
+                continue
+            matrix = taps.permute(2, 3, 0, 1).reshape(-1, ins)
+            places = wanted[:, top::down, left::across].nonzero()
+            for some in torch.split(places, max(1, _BLOCK // len(matrix))):
                 sample, y, x = some.unbind(1)
                 y, x = y * down + top, x * across + left
                 steps = (y + call.padding[0]) // down, (x + call.padding[1]) // across
                 windows = _windows(rows, sample, steps, g.shape[2:], taps.shape[2:])
-                found = windows @ taps.permute(2, 3, 0, 1).reshape(-1, ins)
+                found = windows @ matrix
                 whole.view(-1, ins).index_copy_(0, (sample * height + y) * width + x, found)
         return whole.permute(0, 3, 1, 2)
 
@@ -119,4 +133,4 @@ def _windows(
     places = (sample[:, None, None] * sides[0] + down[:, :, None]) * sides[1] + across[:, None]
     found = rows.index_select(0, places.flatten())
     beyond = (~inside).flatten().nonzero()[:, 0]
-    return found.index_fill_(0, beyond, 0).view(len(sample), -1)
+    return found.index_fill_(0, beyond, 0).view(len(sample), taps.numel() * rows.shape[1])

@@ -39,6 +39,7 @@ from verax.studies.execution import Bench
 from verax.studies.failures import Failure, OutOfTime, describe
 from verax.studies.spec import Study
 from verax.studies.units import Cell, Unit, code_digest, explaining_digest
+from verax.tasks.base import is_regression
 
 THREADS = 1
 """Of torch while a unit is computed on a CPU, whatever the executor. How many threads share a sum decides its
@@ -218,15 +219,28 @@ _NEEDED: dict[tuple[object, ...], int | None] = {}
 """Memory that the first unit of a kind needed here. Before it is measured, freed memory is handed back to the
 system, and every page of it that the unit uses comes back one by one: too slow to be done for all."""
 
+_UNKNOWN = -1
+
 
 def _kind(brief: Brief, unit: Unit, job: Job) -> tuple[object, ...]:
     """What the memory of a unit on a CPU depends on."""
-    return brief.token, unit.subject.architecture, unit.label, unit.count, job.maps is None
+    task = unit.subject.task
+    size = task.features if is_regression(task) else tuple(task.input_shape)
+    rows = unit.count * len(task.groups)
+    return brief.token, unit.subject.architecture, size, unit.label, rows, job.maps is None
+
+
+def _remember(kind: tuple[object, ...], needed: int | None) -> None:
+    """Keep what a unit needed, and nothing of other briefs: a worker may serve many."""
+    if any(other[0] != kind[0] for other in tuple(_NEEDED)):
+        _NEEDED.clear()
+    _NEEDED[kind] = needed
 
 
 def forget() -> None:
-    """Let go of the network that was used last."""
+    """Let go of the network that was used last, and of what was measured with it."""
     _BENCHES.clear()
+    _NEEDED.clear()
 
 
 def perform(
@@ -252,13 +266,16 @@ def perform(
                 return Outcome(bare, network=taught, seconds=time.perf_counter() - start)
             unit = brief.unit(job)
             bench, kind = _bench(brief, unit.cell, device), _kind(brief, unit, job)
-            memory = None if device.type == "cpu" and kind in _NEEDED else Memory(device)
+            needed = _NEEDED.get(kind, _UNKNOWN)
+            memory = Memory(device) if device.type != "cpu" or needed == _UNKNOWN else None
             if job.maps is None:
                 result = bench.compute(unit)
             else:
                 result = bench.rescore(unit, load_tensors(job.maps)["raw"])
-            _NEEDED[kind] = _NEEDED[kind] if memory is None else memory.peak()
-            result.info.update(unit=unit.name, code=code_digest(), peak_bytes=_NEEDED[kind])
+            if memory is not None:
+                needed = memory.peak()
+                _remember(kind, needed)
+            result.info.update(unit=unit.name, code=code_digest(), peak_bytes=needed)
             entry = pack(job.key, result)
             raw, bench.maps = bench.maps, None
             maps = shown = None
