@@ -6,6 +6,7 @@ python benchmarks/render.py [--check]
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 from collections.abc import Iterable
@@ -133,8 +134,10 @@ def _cell(result: Result | None) -> str:
     if result.peer is None:
         others = sorted({note.partition(":")[0] for note in result.notes.values()})
         return f"{own} ({', '.join(others) or 'no peer'})"
-    mark = "**" if behind(result) else ""
-    return f"{own}, {mark}{times(result.ratio)}{mark} {result.peer}"
+    if not behind(result):
+        return f"{own}, {times(result.ratio)} {result.peer}"
+    shown = math.floor(100 * result.ratio) / 100  # not rounded up to what would be level
+    return f"{own}, **{shown:.2f}×** {result.peer}"
 
 
 def methods(record: Record) -> str:
@@ -149,7 +152,8 @@ def methods(record: Record) -> str:
             found = {r.batch: r for r in here if r.row == method}
             memory = [r for r in found.values() if r.peer and r.peer in r.memory and "verax" in r.memory]
             last = max(memory, key=lambda r: r.batch, default=None)
-            most = "" if last is None else f"{last.memory['verax']:.0f} / {last.memory[last.peer]:.0f}"
+            kept = () if last is None else (last.memory["verax"], last.memory[last.peer])
+            most = " / ".join(f"{max(0.0, value):.0f}" for value in kept)
             rows.append((f"`{method}`", *(_cell(found.get(batch)) for batch in batches), most))
         head = ("method", *(f"batch {batch}" for batch in batches), "MiB, ours / best peer's")
         text.append(f"### {TITLES.get(network, network)}\n\n{table(head, rows)}")

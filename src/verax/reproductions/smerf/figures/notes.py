@@ -63,7 +63,7 @@ def accuracy(evidence: Evidence) -> str:
     """The worst bucket of Complex-FR."""
     view = next(view for view in _plain(evidence).views if view.task == COMPLEX[0])
     row = view.accuracy.loc[view.accuracy["accuracy"].idxmin()]
-    return f"Worst bucket {row['group']}: {row['accuracy']:.3f} of {row['n']} scenes are right."
+    return f"Worst bucket {row['group']}: {100 * row['accuracy']:.1f} % of {row['n']} scenes are right."
 
 
 def distraction(evidence: Evidence) -> str:
