@@ -27,7 +27,7 @@ from verax.engine.gradients import UNCONNECTED, select
 from verax.engine.gradients import leaf as leaf_of
 from verax.engine.linear import COPIED, LinearCall, batch_norm_affine
 from verax.engine.normalisation import Length
-from verax.engine.operations import CATEGORIES, FACTORIES, SHAPED, UNARY, Operation
+from verax.engine.operations import CATEGORIES, FACTORIES, FACTS, SHAPED, UNARY, Operation, tensors_in
 from verax.engine.rules import Rule
 from verax.errors import UnsupportedOperation
 
@@ -158,10 +158,12 @@ class Engine(TorchFunctionMode):
     ) -> Any:
         """Answer one call of the network."""
         kwargs = kwargs or {}
-        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+        if func in FACTS:
+            return func(*args, **kwargs)
+        tensors = tensors_in(args, kwargs)
         if any(map(_stranger, tensors)):
             args, kwargs = tree_map(lambda t: t.detach() if _stranger(t) else t, (args, kwargs))
-            tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+            tensors = tensors_in(args, kwargs)
         name = getattr(func, "__name__", "")
         if name in SHAPED:
             tensors = tensors[:1]
@@ -214,11 +216,12 @@ class Engine(TorchFunctionMode):
     @staticmethod
     def _mark(made: Any, brand: str = _CUT) -> Any:
         """Stamp results on the path as seen; brand those that left it, whole numbers always as constants."""
-        for tensor in tree_leaves(made):
+        tensor: Any
+        for tensor in tensors_in(made):
             if on_path(tensor):
                 for seen in (tensor, tensor._base) if on_path(tensor._base) else (tensor,):
                     seen.grad_fn.metadata[_SEEN] = True
-            elif isinstance(tensor, Tensor) and getattr(tensor, _SHADOW, None) != _DECLARED:
+            elif getattr(tensor, _SHADOW, None) != _DECLARED:
                 setattr(tensor, _SHADOW, brand if tensor.is_floating_point() else _CONSTANT)
         return made
 

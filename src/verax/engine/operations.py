@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from verax.errors import UnsupportedOperation
 
@@ -64,6 +65,35 @@ FACTORIES = frozenset(
 
 SHAPED = frozenset(("expand_as", "view_as", "reshape_as", "type_as", "to"))
 """Calls that take further tensors for their shape and type alone."""
+
+_TENSOR: Any = Tensor
+FACTS = frozenset(
+    (
+        *(
+            getattr(_TENSOR, name).__get__
+            for name in ("shape", "ndim", "dtype", "device", "is_cuda", "layout")
+        ),
+        *(getattr(_TENSOR, name) for name in ("size", "dim", "numel", "nelement", "__len__")),
+        _TENSOR.is_floating_point,
+    )
+)
+"""Questions about a tensor whose answers do not depend on its values."""
+
+
+def tensors_in(*values: Any) -> list[Tensor]:
+    """All tensors in arguments of a call, in order; most calls have few, and no containers."""
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found += tensors_in(*value)
+        elif isinstance(value, Mapping):
+            found += tensors_in(*value.values())
+        elif not isinstance(value, int | float | str | None):
+            found += [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
+    return found
+
 
 _ALIASES = {
     "subtract": "sub",
