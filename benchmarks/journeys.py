@@ -31,11 +31,11 @@ ASKED = {"smerf": "120", "sst": "90", "smerf-full": "1200 with five seeds"}
 BOUNDS = {
     "smerf": "Training waits for launches: seven small networks in threads share one GPU. Most of the rest "
     "is work of the CPU: cases, identification, tables, figures.",
-    "sst": "Starting, and drawing a million samples; the training itself is the least of the first row.",
+    "sst": "What comes before the training: imports and the data. The first row has all of it.",
     "smerf-full": "Arithmetic. Training is in bfloat16 with up to seven networks at once, explaining in full "
-    "float32: a picture of ResNet-18 takes 13 GFLOP to learn from once and 1700 GFLOP to be explained by all "
-    "methods. The two large networks alone take longer for one seed than a fifth of what was asked for: 20 "
-    "minutes would need shorter recipes or a coarser ResNet-18.",
+    "float32: a picture of ResNet-18 takes 13 GFLOP to learn from once and, counting passes, about 1700 "
+    "GFLOP to be explained by all methods. The two large networks alone take longer for one seed than a "
+    "fifth of what was asked for: 20 minutes would need shorter recipes or a coarser ResNet-18.",
 }
 """What a command spends its time on, in words."""
 

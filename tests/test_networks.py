@@ -12,7 +12,7 @@ from verax.errors import InvalidParameter, MissingFile, UnknownName, WeightsErro
 from verax.networks import NETWORKS, library, records
 from verax.networks.batches import fresh
 from verax.networks.certificates import Thresholds, wilson
-from verax.networks.inference import predictions
+from verax.networks.inference import outputs, predictions
 from verax.networks.recipes import RECIPES, Recipe
 from verax.networks.training import initialise, train
 
@@ -25,6 +25,22 @@ def test_architectures_are_the_published_ones(name, weights):
     assert sum(p.numel() for p in model.parameters()) == weights
     assert model(torch.rand(2, 3, 64, 64)).shape == (2, 2)
     assert all(float(p.abs().sum()) == 0 for n, p in model.named_parameters() if n.endswith("bias"))
+
+
+def test_pictures_go_through_a_network_in_small_passes_and_vectors_in_large_ones():
+    sizes = []
+
+    class Counting(torch.nn.Module):
+        def forward(self, x):
+            sizes.append(len(x))
+            return x.flatten(1)[:, :2]
+
+    pictures = torch.rand(150, 3, 4, 4)
+    torch.testing.assert_close(outputs(Counting(), pictures), pictures.flatten(1)[:, :2])
+    assert max(sizes) == 64
+    sizes.clear()
+    outputs(Counting(), torch.rand(150, 6))
+    assert sizes == [150]
 
 
 def test_recipes_are_the_published_ones():

@@ -296,8 +296,9 @@ def test_the_command_from_end_to_end(tmp_path):
     page = (out / "index.html").read_text()
     assert "Figure 33b" in page
     assert 'src="http' not in page
-    for text in (page, (out / "claims.html").read_text()):
+    for text in (page, (out / "claims.html").read_text(), (out / "claims.md").read_text()):
         assert "A first look" in text
+    assert page.count("<td>textbox/complex-cr4</td><td>cnn4</td>") == 1  # one certificate for both protocols
     manifest = json.loads((out / "runs" / "cnn4" / "manifest.json").read_text())
     assert manifest["reused_units"] == len(manifest["units"])
     assert set(pd.read_parquet(out / "scores.parquet")["background"]) == {"black"}

@@ -128,7 +128,8 @@ def test_certified_networks_are_explained_the_same(sparing, method):
     torch.testing.assert_close(quick, slow, rtol=1e-9, atol=1e-12)
 
 
-def test_little_is_computed(sparing, monkeypatch):
+@pytest.mark.parametrize("method", METHODS)
+def test_little_is_computed(sparing, monkeypatch, method):
     task = verax.task("textbox/complex-cr1")
     model, cases = library.network(task, "cnn4").eval(), task.cases(n=1, seed=2)
     seen = []
@@ -139,7 +140,8 @@ def test_little_is_computed(sparing, monkeypatch):
         return original(wanted)
 
     monkeypatch.setattr(spots, "transpose_at", counted)
-    verax.explain(model, cases.inputs, cases.targets, method="input-x-gradient")
+    settings = {"references": task.cases(n=1, seed=5).inputs[:9]} if method == "deep-shap" else {}
+    verax.explain(model, cases.inputs, cases.targets, method=method, settings=settings)
     assert len(seen) >= 3
     assert max(seen) < 0.3
     assert min(seen) < 0.1

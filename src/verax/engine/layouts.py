@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from verax.engine.convolutions import compiled
-from verax.engine.operations import CATEGORIES, Operation
+from verax.engine.operations import CATEGORIES, FACTS, Operation
 
 _ROWS = 8
 """Fewer are not worth the question."""
@@ -28,11 +28,6 @@ _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 _ANSWERS: WeakKeyDictionary[nn.Module, dict[tuple[object, ...], bool]] = WeakKeyDictionary()
 """What networks said, for each kind of input."""
 
-
-_FACTS = frozenset(
-    ["shape", "size", "dim", "ndim", "dtype", "device", "len", "numel", "requires_grad", "is_floating_point"]
-)
-"""What a network may ask about a tensor."""
 
 _CHOOSING = frozenset(["where", "masked_fill", "gather"])
 """Routing that may follow values; maxima are a category of their own."""
@@ -56,7 +51,7 @@ class _Watching(TorchFunctionMode):
         kwargs = kwargs or {}
         name = Operation.parse(func, args, kwargs).name
         kind = CATEGORIES.get(name, "unknown")
-        known = name in _FACTS or (kind not in ("maxpool", "unknown") and name not in _CHOOSING)
+        known = func in FACTS or (kind not in ("maxpool", "unknown") and name not in _CHOOSING)
         self.chooses |= not known
         return func(*args, **kwargs)
 

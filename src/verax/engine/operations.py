@@ -71,7 +71,7 @@ FACTS = frozenset(
     (
         *(
             getattr(_TENSOR, name).__get__
-            for name in ("shape", "ndim", "dtype", "device", "is_cuda", "layout")
+            for name in ("shape", "ndim", "dtype", "device", "is_cuda", "layout", "requires_grad")
         ),
         *(getattr(_TENSOR, name) for name in ("size", "dim", "numel", "nelement", "__len__")),
         _TENSOR.is_floating_point,

@@ -158,6 +158,7 @@ def as_html(
         css=pages.css(TEMPLATES / "claims.css"),
         citation=CITATION,
         command=command,
+        first_look=FIRST_LOOK if command.endswith("--quick") else "",
         figures_page=page,
         version=__version__,
         chapters=chapters,
@@ -190,7 +191,7 @@ def as_markdown(
         f"Made by `{command}` with verax {__version__}; networks: {roles}; training seeds: {measured.seeds}; "
         f"backgrounds: {', '.join(sorted(measured.scores))}.",
         "",
-        *([f"**{FIRST_LOOK}**", ""] if "--quick" in command else []),
+        *([f"**{FIRST_LOOK}**", ""] if command.endswith("--quick") else []),
         f"{counted(rows)} {sentence(head)}",
         "",
         "### The forty numbers",

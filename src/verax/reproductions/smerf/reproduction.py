@@ -175,6 +175,7 @@ def write_index(
     html = template.render(
         css=pages.css(),
         options=asdict(options),
+        first_look=page.FIRST_LOOK,
         pairs=options.pairs,
         drawn=[s for s in shown if not s.missing],
         left=[s for s in shown if s.missing],
