@@ -6,7 +6,7 @@ methods hold either way (`make test-full`).
 
 import pytest
 
-from verax.engine import convolutions, layouts, spots
+from verax.engine import convolutions, kernels, layouts, spots
 
 
 def pytest_addoption(parser):
@@ -30,7 +30,15 @@ def fast_paths(request, monkeypatch):
             simple = len(call.stride) == 2 and call.groups == 1 and max(call.dilation) == 1
             return quick(call, True) or (convolutions.by_phases if simple else None)
 
+        def spelled(weight, padding, sides):
+            apart = any(not 0 <= p < side for p, side in zip(padding, weight.shape[2:], strict=True))
+            ways = (kernels.by_product, kernels.in_reverse, kernels.directly)
+            return None if apart else ways[len(weight) % 3]
+
+        ahead = convolutions.ahead
         monkeypatch.setattr(convolutions, "quick", choose)
+        monkeypatch.setattr(convolutions, "ahead", lambda operation, call, cuda: ahead(operation, call, True))
+        monkeypatch.setattr(kernels, "spelling", spelled)
 
 
 @pytest.fixture(autouse=True)

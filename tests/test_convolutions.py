@@ -9,13 +9,15 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from spellings import SPELLINGS, Spelled, Transformer, plain, residual
-from verax.engine import convolutions, gradients
+from verax.engine import convolutions, gradients, kernels
 from verax.engine.convolutions import (
     Convolution,
     QuickTransposes,
+    ahead,
     at_once,
     by_phases,
     by_windows,
+    in_steps_of_one,
     natively,
     quick,
     quickly,
@@ -83,6 +85,77 @@ def test_what_is_chosen_is_right_for_every_convolution(cuda):
     assert chosen == ({None, at_once, by_windows, by_phases} if cuda else {None, at_once, by_windows})
 
 
+WITHOUT_STRIDE = [
+    # channels in and out, side, how the convolution is spelled, and its transpose
+    ((64, 64), 6, None, None),
+    ((128, 128), 7, kernels.by_product, in_steps_of_one),
+    ((64, 128), 8, kernels.directly, in_steps_of_one),
+    ((64, 128), 20, kernels.directly, in_steps_of_one),
+    ((128, 128), 20, kernels.in_reverse, natively),
+    ((64, 64), 40, kernels.in_reverse, natively),
+    ((3, 64), 12, None, by_windows),
+    ((64, 3), 12, None, None),
+]
+
+
+@pytest.mark.parametrize(("channels", "side", "way", "back"), WITHOUT_STRIDE)
+@pytest.mark.parametrize("padding", [0, 1, (2, 0)])
+def test_without_a_stride_every_spelling_is_the_convolution(channels, side, way, back, padding):
+    ins, outs = channels
+    x = torch.randn(2, ins, side, side + 1, dtype=torch.float64, generator=G).requires_grad_()
+    weight = torch.randn(outs, ins, 3, 3, dtype=torch.float64, generator=G)
+    y = F.conv2d(x, weight, padding=padding)
+    for spelled in (kernels.directly, kernels.in_reverse, kernels.by_product):
+        torch.testing.assert_close(spelled(x.detach(), weight, pair(padding)), y.detach())
+    assert kernels.spelling(weight, pair(padding), tuple(x.shape[2:])) is way
+    call = Convolution(weight, x.shape, (1, 1), pair(padding), (1, 1), 1)
+    assert quick(call, cuda=True) is back
+    assert quick(call, cuda=False) is None
+    g = torch.randn(y.shape, dtype=torch.float64, generator=G)
+    torch.testing.assert_close(transpose(call, True)(g), torch.autograd.grad(y, x, g)[0])
+
+
+def test_windows_that_take_much_memory_are_made_in_parts(monkeypatch):
+    x, weight = torch.randn(5, 128, 4, 4, generator=G), torch.randn(130, 128, 3, 3, generator=G)
+    whole = kernels.by_product(x, weight, (1, 1))
+    monkeypatch.setattr(kernels, "_PART", 2 * x[0].numel() * 9)
+    monkeypatch.setattr(kernels, "_product", lambda x, *rest, real=kernels._product: sized(real, x, *rest))
+    sizes = []
+
+    def sized(real, x, *rest):
+        sizes.append(len(x))
+        return real(x, *rest)
+
+    torch.testing.assert_close(kernels.by_product(x, weight, (1, 1)), whole)
+    assert sizes == [2, 2, 1]
+
+
+def test_only_kernels_that_were_measured_are_spelled_otherwise():
+    for shape, padding in (
+        ((128, 128, 5, 5), (2, 2)),
+        ((128, 128, 1, 1), (0, 0)),
+        ((128, 128, 3, 3), (3, 3)),
+    ):
+        assert kernels.spelling(torch.zeros(shape), padding, (16, 16)) is None
+        call = Convolution(torch.zeros(shape), torch.Size((1, 128, 16, 16)), (1, 1), padding, (1, 1), 1)
+        assert quick(call, cuda=True) is None
+
+
+@pytest.mark.parametrize("bias", [None, "positional", "named"])
+@pytest.mark.parametrize("way", [kernels.in_reverse, kernels.by_product, kernels.directly, None])
+def test_a_pass_ahead_has_its_bias(monkeypatch, bias, way):
+    x, weight = torch.randn(3, 4, 6, 6, generator=G), torch.randn(5, 4, 3, 3, generator=G)
+    offset = torch.randn(5, generator=G)
+    args = (x, weight, *((offset,) if bias == "positional" else ()))
+    kwargs = {"padding": 1, **({"bias": offset} if bias == "named" else {})}
+    operation = Operation.parse(F.conv2d, args, kwargs)
+    monkeypatch.setattr(kernels, "spelling", lambda *_: way)
+    assert ahead(operation, Convolution.of(operation), cuda=False) is operation
+    run = ahead(operation, Convolution.of(operation), cuda=True)
+    assert (run is operation) == (way in (kernels.directly, None))
+    torch.testing.assert_close(run(x), F.conv2d(*args, **kwargs))
+
+
 @pytest.mark.parametrize(
     ("args", "kwargs"),
     [
@@ -148,6 +221,24 @@ def test_gradients_are_those_of_autograd(name, as_on_a_gpu):
     expected = gradient(model, x, torch.enable_grad())
     torch.testing.assert_close(gradient(model, x, QuickTransposes()), expected)
     assert name == "transformer" or any(as_on_a_gpu)
+
+
+@pytest.mark.parametrize("way", [kernels.directly, kernels.in_reverse, kernels.by_product])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_gradients_are_those_of_autograd_in_every_spelling(name, way, as_on_a_gpu, monkeypatch):
+    model = NETWORKS[name]().double().eval()
+    x = torch.rand(3, 3, 16, 16, dtype=torch.float64, generator=G)
+    expected = gradient(model, x, torch.enable_grad())
+
+    def spelling(weight, padding, sides):
+        used.append(weight)
+        return None if min(padding) < 0 else way
+
+    used = []
+    monkeypatch.setattr(kernels, "spelling", spelling)
+    monkeypatch.setattr(convolutions, "ahead", lambda operation, call, cuda: ahead(operation, call, True))
+    torch.testing.assert_close(gradient(model, x, QuickTransposes()), expected)
+    assert used or name in ("transformer", "grouped")  # whose convolutions take strides
 
 
 class Made(nn.Module):

@@ -84,7 +84,7 @@ def test_training_is_deterministic_and_learns():
 def test_training_stops_early_once_it_is_certified(monkeypatch):
     from verax.networks import training
 
-    monkeypatch.setattr(training, "_good_enough", lambda *a, **k: True)
+    monkeypatch.setattr(training._Job, "_good_enough", lambda *a: True)
     many = Recipe(rate=1e-3, batch=64, epochs=5, scenes=64, cycle=False)
     assert (
         train(verax.task("textbox/simple-fr"), "cnn3", recipe=many, groups=[1, 12], device="cpu").epochs == 1

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from verax.engine import spots
+from verax.engine import kernels, spots
 from verax.engine.operations import Operation
 
 _SPATIAL = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
@@ -150,15 +150,30 @@ def at_once(call: Convolution, g: Tensor) -> Tensor:
     return call.cropped(whole)
 
 
+def in_steps_of_one(call: Convolution, g: Tensor) -> Tensor:
+    """In the quickest spelling of a convolution without a stride."""
+    weight, padding = kernels.turned(call.weight, call.padding)
+    spelling = kernels.spelling(weight, padding, tuple(g.shape[2:])) or kernels.directly
+    return spelling(g, weight, padding)
+
+
 def quick(call: Convolution, cuda: bool) -> Transpose | None:
     """What is faster than PyTorch's own transpose, by the kernel alone; None where nothing is.
 
     Measured for the convolutions of the paper's CNNs, ResNet-18 and vision transformers on an H200 (a
     seventh of the time for the first layer of the CNN, half for those with many channels) and on a CPU.
+    What has no stride is in `verax.engine.kernels`.
     """
-    if len(call.stride) != 2 or call.groups != 1 or max(call.dilation) > 1 or max(call.stride) == 1:
+    if len(call.stride) != 2 or call.groups != 1 or max(call.dilation) > 1:
         return None
     channels, size = call.weight.shape[1], max(call.weight.shape[2:])
+    if max(call.stride) == 1:
+        if cuda and 1 < size <= _SMALL and channels <= _FEW:
+            return by_windows
+        spelling = kernels.spelling(*kernels.turned(call.weight, call.padding), tuple(call.shape[2:]))
+        if not cuda or spelling is None:
+            return None
+        return natively if spelling is kernels.in_reverse else in_steps_of_one  # turned twice, it is itself
     if size <= min(call.stride) and channels <= _FEW:  # patches
         return at_once
     if not cuda:
@@ -254,7 +269,25 @@ class QuickTransposes(TorchFunctionMode):
         back = None if call is None else _sparing(call, spots.marked(x)) or quick(call, x.is_cuda)
         if call is None or back is None:
             return passed(operation, func(*args, **kwargs))
-        return passed(operation, _Linear.apply(x, operation, back, call))  # type: ignore[no-untyped-call]
+        run = ahead(operation, call, x.is_cuda)
+        return passed(operation, _Linear.apply(x, run, back, call))  # type: ignore[no-untyped-call]
+
+
+def ahead(operation: Operation, call: Convolution, cuda: bool) -> Callable[[Tensor], Tensor]:
+    """The convolution itself, in its quickest spelling on a GPU."""
+    plain = call.groups == 1 and len(call.stride) == 2 and {*call.stride, *call.dilation} == {1}
+    spelling = None
+    if cuda and plain:
+        spelling = kernels.spelling(call.weight, call.padding, tuple(call.shape[2:]))
+    if spelling is None or spelling is kernels.directly:
+        return operation
+    bias = operation.kwargs.get("bias", (*operation.args, None, None)[2])
+
+    def run(x: Tensor) -> Tensor:
+        made = spelling(x, call.weight, call.padding)
+        return made if bias is None else made.add_(bias.detach()[:, None, None])
+
+    return run
 
 
 def _plain(args: tuple[Any, ...]) -> bool:

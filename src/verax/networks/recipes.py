@@ -1,9 +1,11 @@
 """Recipes: how a network is trained.
 
-`fast` is verax's own. `published` is that of Kim, Plumb and Talwalkar (ICML 2022): Adam on a fixed set of
-pictures with the loss of their code, its stopping rule and its retries; `published-script` has the rates
-and epochs of the scripts that came with the paper instead of those in its appendix A.2. `robust` has an
-adversary (Madry et al., ICLR 2018) with eps 0.3; `robust-0.1` has another eps. The adversary changes half of
+`fast` is verax's own, and so is `swift`, which has cycles instead of one cycle, so that large networks get no
+more than they need to be certified. `published` is that of Kim, Plumb and Talwalkar (ICML 2022): Adam on a
+fixed set of pictures with the loss of their code, its stopping rule and its retries; `published-script` has
+the rates and epochs of the scripts that came with the paper instead of those in its appendix A.2. `robust`
+has an adversary (Madry et al., ICLR 2018) with eps 0.3; `robust-0.1` has another eps, and `robust-swift` a
+third of the epochs. The adversary changes half of
 every batch, and reaches its eps halfway through training: where it changes all pictures as much as it may
 from the first step, networks learn its pictures alone and fail on clean ones. Training and adversary have the
 cross-entropy: by the loss of the paper's code nothing is learned, since the adversary's first step takes
@@ -18,7 +20,7 @@ from dataclasses import dataclass, replace
 from verax.errors import InvalidParameter, suggestion
 from verax.tasks.base import Trainable
 
-FAST, OWN = "fast", "own"
+FAST, SWIFT, OWN = "fast", "swift", "own"
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Recipe:
         scenes: scenes in an epoch, times the number of buckets; with `repeat`, scenes of each bucket of
             the label that has most of them (the buckets of other labels have more, so that labels balance).
         cycle: one-cycle schedule (Smith and Topin, 2018) instead of a constant rate.
+        cycles: so many of them, each twice as long as the one before (Loshchilov and Hutter, ICLR 2017): a
+            network that learns quickly is finished by the first, and one that does not is given more.
         clip: largest gradient norm; without it one seed in ten dies at the peak of the cycle.
         loss: "cross-entropy", or "clipped": outputs taken for probabilities (see `verax.networks.losses`).
         repeat: the same scenes in every epoch instead of fresh ones.
@@ -52,6 +56,7 @@ class Recipe:
     epochs: int
     scenes: int
     cycle: bool
+    cycles: int = 1
     clip: float | None = None
     loss: str = "cross-entropy"
     repeat: bool = False
@@ -81,25 +86,31 @@ _PUBLISHED = Recipe(
     tries=20,
 )
 
+_FAST = Recipe(rate=1.5e-3, batch=512, epochs=15, scenes=15_000, cycle=True, clip=1.0)
+
+_ROBUST = replace(
+    _PUBLISHED,
+    rate=1e-3,
+    batch=256,
+    cycle=True,
+    clip=1.0,
+    loss="cross-entropy",
+    stop=None,
+    dead=None,
+    accept=None,
+    tries=1,
+    adversary=0.3,
+    clean=0.5,
+    ramp=0.5,
+)
+
 RECIPES = {
-    FAST: Recipe(rate=1.5e-3, batch=512, epochs=15, scenes=15_000, cycle=True, clip=1.0),
+    FAST: _FAST,
+    SWIFT: replace(_FAST, epochs=63, scenes=3_750, cycles=6),
     "published": _PUBLISHED,
     "published-script": replace(_PUBLISHED, rate=1e-5, epochs=100),
-    "robust": replace(
-        _PUBLISHED,
-        rate=1e-3,
-        batch=256,
-        cycle=True,
-        clip=1.0,
-        loss="cross-entropy",
-        stop=None,
-        dead=None,
-        accept=None,
-        tries=1,
-        adversary=0.3,
-        clean=0.5,
-        ramp=0.5,
-    ),
+    "robust": _ROBUST,
+    "robust-swift": replace(_ROBUST, epochs=3),
 }
 """Name -> recipe, before it is fitted to a task and an architecture."""
 
@@ -117,6 +128,7 @@ _SCRIPT = {  # rate and epochs of the paper's scripts
     "textbox/complex-cr4": (1e-5, 150),
 }
 _FAST_RATES = {"vgg16": 1e-4, "resnet18": 1e-3, "vit": 5e-4, "alexnet": 1e-3, "shapes-cnn": 2e-3}
+_SWIFT_RATES = _FAST_RATES | {"vgg16": 3e-4, "vit": 1e-3}
 _DEEP = ("alexnet", "vgg16")  # trained by the paper in batches of 1024
 _OFTEN = 3
 _AGAIN = 5  # times that the paper's script is started on photographs, where most of its 20 tries die
@@ -127,7 +139,7 @@ def find_recipe(name: str | Recipe) -> Recipe:
     if isinstance(name, Recipe):
         return name
     stem, _, eps = str(name).partition("-")
-    if stem == "robust" and eps:
+    if stem == "robust" and eps and name not in RECIPES:
         return replace(RECIPES["robust"], adversary=_strength(eps))
     if name not in RECIPES:
         raise InvalidParameter(f"There is no recipe named {name!r}{suggestion(str(name), RECIPES)}")
@@ -152,10 +164,13 @@ def _strength(text: str) -> float:
 def fitted(name: str, architecture: str, task: Trainable) -> Recipe:
     """The recipe called `name` with the sizes, rates and limits that it has for a task and architecture."""
     recipe = find_recipe(name)
-    if name == FAST:
-        recipe = replace(recipe, rate=_FAST_RATES.get(architecture, recipe.rate))
-        # small pictures of one channel, and a question of degree: fewer of them in smaller batches
-        return replace(recipe, batch=256, epochs=8, scenes=7_500) if task.family == "shapes" else recipe
+    if name in (FAST, SWIFT):
+        rates = _FAST_RATES if name == FAST else _SWIFT_RATES
+        recipe = replace(recipe, rate=rates.get(architecture, recipe.rate))
+        if task.family == "shapes":
+            # small pictures of one channel, and a question of degree: fewer of them in smaller batches
+            return replace(recipe, batch=256, epochs=8, scenes=7_500, cycles=1)
+        return recipe
     if name == "published" and task.family == "shapes":
         return _SHAPES
     if recipe.adversary is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,20 @@ _BETA1, _BETA2 = 0.9, 0.999
 _WARM_UP = 3  # steps before a recording, in which libraries choose their kernels
 _RECORDING = threading.Lock()  # one at a time
 _LITTLE = 0.4  # of a GPU's memory
+_MINE = threading.local()
+
+
+def aside(device: torch.device) -> torch.cuda.Stream:
+    """The stream on which this thread records: one for all of its recordings.
+
+    Torch has 32 streams, which it hands out in turn. Where every recording asked for another one, the one
+    that a thread records on would soon be the one that another thread works on, whose work would be recorded
+    instead of done.
+    """
+    streams: dict[torch.device, torch.cuda.Stream] = _MINE.__dict__.setdefault("streams", {})
+    if device not in streams:
+        streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return streams[device]
 
 
 def give_back(device: torch.device) -> None:
@@ -37,11 +52,26 @@ def schedule(recipe: Recipe, steps: int) -> tuple[Tensor, Tensor]:
     """The learning rate and the first momentum of every step, float64 of shape ``(steps,)``.
 
     With `cycle` both follow a one-cycle schedule: the rate rises from 1/25 of its peak during the first 30 %
-    and falls to nothing along a cosine, the momentum goes from 0.95 to 0.85 and back.
+    and falls to nothing along a cosine, the momentum goes from 0.95 to 0.85 and back. With several cycles
+    each has twice the steps of the one before.
     """
-    count = torch.arange(steps, dtype=torch.float64)
     if not recipe.cycle:
-        return torch.full_like(count, recipe.rate), torch.full_like(count, _BETA1)
+        count = torch.ones(steps, dtype=torch.float64)
+        return recipe.rate * count, _BETA1 * count
+    spans = pairwise((0, *ends(recipe, steps)))
+    rates, momenta = zip(*(_cycle(recipe.rate, end - start) for start, end in spans), strict=True)
+    return torch.cat(rates), torch.cat(momenta)
+
+
+def ends(recipe: Recipe, steps: int) -> list[int]:
+    """The steps after which the cycles are over."""
+    parts = 2**recipe.cycles - 1
+    return [round(steps * (2**place - 1) / parts) for place in range(1, recipe.cycles + 1)]
+
+
+def _cycle(rate: float, steps: int) -> tuple[Tensor, Tensor]:
+    """One cycle of the learning rate and of the first momentum."""
+    count = torch.arange(steps, dtype=torch.float64)
     top, last = 0.3 * steps - 1, steps - 1
     rising = (count / top).clamp(0, 1) if top > 0 else torch.ones_like(count)
     falling = ((count - top) / (last - top)).clamp(0, 1)
@@ -51,8 +81,8 @@ def schedule(recipe: Recipe, steps: int) -> tuple[Tensor, Tensor]:
         down = end + (peak - end) / 2 * (1 + torch.cos(math.pi * falling))
         return torch.where(count <= top, up, down)
 
-    low = recipe.rate / 25
-    return along(low, recipe.rate, low / 1e4), along(0.95, 0.85, 0.95)
+    low = rate / 25
+    return along(low, rate, low / 1e4), along(0.95, 0.85, 0.95)
 
 
 def strengths(recipe: Recipe, steps: int) -> Tensor:
@@ -263,23 +293,23 @@ class Stepper:
         state += self.model.buffers()
         kept = [tensor.clone() for tensor in state]
         here = torch.cuda.current_stream(self.device)
-        aside = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        aside.wait_stream(here)
-        with torch.cuda.stream(aside):
+        beside = aside(self.device)
+        beside.wait_stream(here)
+        with torch.cuda.stream(beside):
             for _ in range(_WARM_UP):
                 self._step(*first)
-        here.wait_stream(aside)
+        here.wait_stream(beside)
         for tensor, before in zip(state, kept, strict=True):
             tensor.copy_(before)
         graph = torch.cuda.CUDAGraph()
-        aside.wait_stream(here)
+        beside.wait_stream(here)
         # not with `torch.cuda.graph`, which first waits for the GPU, collects garbage and gives memory back:
         # other threads, which train meanwhile, would stand still
-        with _RECORDING, torch.cuda.stream(aside):
+        with _RECORDING, torch.cuda.stream(beside):
             graph.capture_begin(capture_error_mode="thread_local")
             try:
                 self._walk(inputs)
             finally:
                 graph.capture_end()
-        here.wait_stream(aside)
+        here.wait_stream(beside)
         return graph, inputs

@@ -17,11 +17,11 @@ from verax.errors import InvalidParameter
 from verax.networks import NETWORKS, VECTORS, batches, names
 from verax.networks.attacks import robust_accuracy
 from verax.networks.certificates import Thresholds, certify
-from verax.networks.inference import device_of, predictions, undisturbed
+from verax.networks.inference import predictions, undisturbed
 from verax.networks.names import Name
 from verax.networks.recipes import OWN, RECIPES, Recipe, find_recipe, fitted
 from verax.networks.starts import initialise
-from verax.networks.steps import Stepper
+from verax.networks.steps import Stepper, ends
 from verax.networks.trained import SCRATCH, Start, Trained, Try
 from verax.seeding import Streams
 from verax.tasks.base import Trainable
@@ -44,6 +44,7 @@ class Progress:
 Watcher = Callable[[Progress], None]
 Batches = Iterator[tuple[Tensor, Tensor, Streams]]
 _EVALUATED = 200  # scenes in each bucket after every epoch
+_CERTIFIED = 500  # scenes in each bucket of the certificate
 _TEST = 400  # scenes in each bucket that decide about another try
 _SHOWN = 20  # steps from one report to the next
 _AHEAD = 256  # the same where nobody has to look: a GPU that waits for a look stands still
@@ -221,7 +222,7 @@ class _Job:
         if self.groups is None:
             fresh = seeding.key("certify", seed)
             with _CERTIFYING:
-                certificate = certify(model, task, n=500, seed=fresh, batch_size=_at_once(self.device))
+                certificate = certify(model, task, n=_CERTIFIED, seed=fresh, batch_size=_at_once(self.device))
         worst = _worst_bucket(model, task, self.chosen, seed, self.device)
         robust = None
         if plan.adversary is not None:
@@ -305,6 +306,7 @@ class _Job:
         steps = per_epoch * plan.epochs
         worst: float | None = None
         epoch, lifeless, step, seen, loss = 1, 0, 0, 0, float("nan")
+        cycles = ends(plan, steps)
         often = _AHEAD if stepper.patient and self.device.type == "cuda" else _SHOWN
         for pictures, labels, streams in source:
             epoch = step // per_epoch + 1
@@ -333,10 +335,23 @@ class _Job:
                     return epoch, loss, "dead"
                 if plan.stop is None and plan.adversary is None:
                     worst = _worst_bucket(model, self.task, self.chosen, self.seed, self.device)
-                    fresh = self.early_stop and not plan.repeat
-                    if fresh and _good_enough(model, self.task, worst, self.seed, whole=self.groups is None):
+                    # while the rate is high a network comes and goes: then it must get all of them right
+                    sure = worst == 1 or plan.cycles == 1 or last in cycles
+                    if self.early_stop and not plan.repeat and sure and self._good_enough(model, worst):
                         return epoch, loss, "certified"
         return epoch, loss, "epochs"
+
+    def _good_enough(self, model: nn.Module, worst: float) -> bool:
+        """Whether training may stop: with half of the permitted errors, so that it holds on other samples."""
+        strict = Thresholds(*((1 + limit) / 2 for limit in self.task.limits))
+        if worst < strict.accuracy:
+            return False
+        if self.groups is not None:
+            return True
+        # who is asked again and again passes by luck some time, unless the questions are many
+        n = _EVALUATED if self.plan.cycles == 1 else _CERTIFIED
+        fresh, size = seeding.key("stop", self.seed), _at_once(self.device)
+        return certify(model, self.task, n=n, seed=fresh, thresholds=strict, batch_size=size).passed
 
 
 def _starts(streams: Streams, epoch: int, pictures: Tensor) -> Tensor:
@@ -373,14 +388,3 @@ def _seeded(device: torch.device, seed: int, attempt: int, model: nn.Module) -> 
 def draws(model: nn.Module) -> bool:
     """Whether training takes random numbers of torch's own generator, as dropout does."""
     return any(isinstance(module, nn.modules.dropout._DropoutNd) for module in model.modules())
-
-
-def _good_enough(model: nn.Module, task: Trainable, worst: float, seed: int, *, whole: bool) -> bool:
-    """Whether training may stop: with half of the permitted errors, so that it holds on other samples."""
-    strict = Thresholds(*((1 + limit) / 2 for limit in task.limits))
-    if worst < strict.accuracy:
-        return False
-    if not whole:
-        return True
-    fresh, size = seeding.key("stop", seed), _at_once(device_of(model))
-    return certify(model, task, n=_EVALUATED, seed=fresh, thresholds=strict, batch_size=size).passed

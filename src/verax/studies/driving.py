@@ -90,7 +90,7 @@ def performed(
     if not executor.travels:
         yield from executor.outcomes(brief, jobs(None))
         return
-    sent, able = brief.travelling(getattr(executor, "dumps", None))
+    sent, able = brief.travelling(getattr(executor, "dumps", None), getattr(executor, "near", False))
     yield from executor.outcomes(sent, jobs(able))
     here = frozenset(range(len(brief.cells))) - able
     if here:

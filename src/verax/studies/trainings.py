@@ -193,6 +193,8 @@ def taught(plan: Plan, folder: Path, where: torch.device, options: Options, quie
             done, total = len(teacher.trained), len(plan.trainings)
             words = f"Interrupted: {done} of {total} networks are trained and kept."
             raise Interrupted(f"{words} Run the same command to go on.") from stop
+    if where.type == "cuda":
+        torch.cuda.empty_cache()  # for workers: what training needed would stay with this process
     return teacher
 
 

@@ -95,6 +95,10 @@ class Subject:
         """What `network` is built as on this task."""
         return names.parse(self.network).on(self.task).architecture
 
+    def by_path(self) -> Subject:
+        """The same subject for another process of this machine, whatever folder that is in."""
+        return replace(self, weights=self.weights.absolute()) if isinstance(self.weights, Path) else self
+
     def by_value(self) -> Subject:
         """The same subject with its weights in memory, so that it can travel to another machine."""
         if not isinstance(self.weights, Path):

@@ -125,8 +125,11 @@ class Brief:
         """The unit that a job is about."""
         return Unit(job.key, self.cells[job.cell], job.start, job.length, job.cell)
 
-    def travelling(self, dumps: Dumps | None = None) -> tuple[Brief, frozenset[int]]:
+    def travelling(self, dumps: Dumps | None = None, near: bool = False) -> tuple[Brief, frozenset[int]]:
         """The brief with weights by value and without the cells that cannot travel; which ones can.
+
+        Workers that are near, on this machine, read weights from the same files instead: all of those of a
+        large study are gigabytes, which every worker would hold.
 
         Methods and networks travel by name, own methods as a reference to a function in a module that a
         worker can import. What only this process knows (a function in a notebook or script, a task object
@@ -135,7 +138,7 @@ class Brief:
         """
         subjects = {id(cell.subject): cell.subject for cell in self.cells}
         carried = {
-            number: subject.by_value()
+            number: subject.by_path() if near else subject.by_value()
             for number, subject in subjects.items()
             if names.everywhere(subject.network) and _pickles(subject, dumps)
         }

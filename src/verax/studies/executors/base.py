@@ -17,7 +17,7 @@ class Executor(Protocol):
         travels: whether jobs leave this process. If so the driver hands over a brief that can be pickled
             (`Brief.travelling`) and only such jobs as can be performed elsewhere; it performs the
             rest inline. An executor that carries functions of notebooks and scripts by value has a function
-            ``dumps`` for that.
+            ``dumps`` for that; one whose workers read the files of this machine has a true ``near``.
         workers: how many jobs run at once.
     """
 

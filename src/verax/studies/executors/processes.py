@@ -86,6 +86,7 @@ class Processes:
     """
 
     travels = True
+    near = True
 
     def __init__(self, device: torch.device, workers: int | None = None, **options: Any) -> None:
         if options:
