@@ -6,7 +6,6 @@ import pickle
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pandas as pd
@@ -225,27 +224,15 @@ def test_processes_are_chosen_where_there_is_work_for_them(own_store, monkeypatc
         return running._chosen(plan, store, device, workers)
 
     assert [chosen(1), chosen(2000), chosen(2000, 1), chosen(1, 2)] == [
-        ("inline", None),
-        ("processes", None),
-        ("inline", 1),
-        ("processes", 2),
+        "inline",
+        "processes",
+        "inline",
+        "processes",
     ]
-    assert chosen(2000, device=torch.device("meta")) == ("inline", None)
+    assert chosen(2000, device=torch.device("meta")) == "inline"
     monkeypatch.setattr(running, "cores", lambda: 1)
-    assert chosen(2000) == ("inline", None)
+    assert chosen(2000) == "inline"
     assert verax.run(SMALL, quiet=True).manifest["executor"]["name"] == "inline"
-
-
-def test_workers_share_a_gpu_where_there_are_many_networks_and_memory(own_store, monkeypatch):
-    plan = planning.compile_plan(specs.study(SMALL), own_store)
-
-    def chosen(networks, free):
-        monkeypatch.setattr(running, "room", lambda device, each, most: max(1, min(most, free // each)))
-        large = replace(plan, subjects=plan.subjects[:1] * networks)
-        return running._chosen(large, Store(own_store), torch.device("cuda"), None)
-
-    assert chosen(19, 139 * 2**30) == chosen(20, 80 * 2**30) == ("inline", None)
-    assert chosen(20, 139 * 2**30) == chosen(20, 10**12) == ("processes", 2)
 
 
 def test_workers_of_this_machine_read_weights_from_files(own_store, monkeypatch, tmp_path):

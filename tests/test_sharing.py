@@ -7,7 +7,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from spellings import SPELLINGS, Spelled, Transformer, plain, residual
-from verax.engine import layouts
+from verax.engine import layouts, sharing
 from verax.engine.multipliers import deeplift
 from verax.engine.sharing import mean_deeplift
 from verax.engine.slopes import relu_slope, through_relu
@@ -105,6 +105,23 @@ class Overwriting(nn.Module):
                 x += 0.25
                 x = F.relu_(x)
         return x
+
+
+def test_pairs_that_would_take_much_memory_are_fewer_in_a_pass(monkeypatch):
+    sizes, real = [], sharing.propagate
+
+    def propagate(engine, model, x, targets):
+        sizes.append(len(x))
+        return real(engine, model, x, targets)
+
+    monkeypatch.setattr(sharing, "propagate", propagate)
+    whole = mean_deeplift(plain(), X, LOW, TARGETS)
+    assert sizes == [15]
+    for limit, wanted in ((0, [5, 5, 5]), (64_000, [10, 5])):
+        sizes.clear()
+        monkeypatch.setattr(sharing, "_TAPE", limit)
+        torch.testing.assert_close(mean_deeplift(plain(), X, LOW, TARGETS), whole)
+        assert sizes == wanted
 
 
 @pytest.mark.parametrize("references", [2, 9])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -116,6 +117,19 @@ _POSITIONAL = {
 _IN_PLACE_OPERATORS = ("iadd", "isub", "imul", "idiv", "itruediv")
 
 
+@lru_cache(maxsize=1024)
+def _read(function: Any) -> tuple[str, bool, bool]:
+    """The name of what a network calls, whether it works in place, and whether it is an attribute."""
+    raw = getattr(function, "__name__", None) or repr(function)
+    if raw in ("__get__", "__set__"):  # x.shape, x.T, x.data, ...
+        return function.__self__.__name__, raw == "__set__", True
+    name, dunder = raw.strip("_"), raw.startswith("__")
+    in_place = raw == "__setitem__" if dunder else raw.endswith("_")
+    if dunder and name in _IN_PLACE_OPERATORS:
+        name, in_place = name[1:], True
+    return _ALIASES.get(name, name), in_place, False
+
+
 @dataclass
 class Operation:
     """One intercepted call, with aliases and in-place spellings removed."""
@@ -129,15 +143,10 @@ class Operation:
     @classmethod
     def parse(cls, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation:
         """Read a call as PyTorch hands it to a function mode."""
-        raw = getattr(function, "__name__", repr(function))
-        if raw in ("__get__", "__set__"):  # x.shape, x.T, x.data, ...
-            return cls(function.__self__.__name__, function, args, kwargs, raw == "__set__")
-        name, dunder = raw.strip("_"), raw.startswith("__")
-        in_place = raw == "__setitem__" if dunder else raw.endswith("_")
-        if dunder and name in _IN_PLACE_OPERATORS:
-            name, in_place = name[1:], True
-        in_place = in_place or bool(kwargs.get("inplace"))
-        operation = cls(_ALIASES.get(name, name), function, args, dict(kwargs), in_place)
+        name, in_place, asked = _read(function)
+        if asked:
+            return cls(name, function, args, kwargs, in_place)
+        operation = cls(name, function, args, dict(kwargs), in_place or bool(kwargs.get("inplace")))
         if kwargs.get("out") is not None:
             raise UnsupportedOperation(f"The network calls {operation.name!r} with out=, which has no rule.")
         if CATEGORIES.get(operation.name, "routing") != "routing":

@@ -27,6 +27,10 @@ from verax.errors import UnsupportedOperation
 _GPU = 4
 """How many times the usual rows a GPU gets: with passes forward gone, it waits for launches most of all."""
 
+_TAPE = 2**31
+"""Numbers that all pairs of a pass may have on the tape: 8 GiB of float32, and what is made of them beside it.
+Only large networks come near; on a GPU VGG16 took 86 GiB."""
+
 
 class Pairs(DeepLift):
     """DeepLIFT (Rescale) on rows of pairs: all references for the first sample, then for the second, ...
@@ -123,13 +127,15 @@ def mean_deeplift(model: nn.Module, inputs: Tensor, references: Tensor, targets:
     def compute(rows: int) -> Tensor:
         total = torch.zeros_like(inputs)
         step = -(-count // max(1, round(count / rows)))  # parts of about the same size
-        together, own, watchful = max(1, rows // step), False, True
+        own, watchful = False, True
         for first in range(0, count, step):
             part = references[first : first + step]
             engine = Pairs(len(part), layout, own)
             engine.watchful = watchful
             with full_precision(inputs):
                 before = forward(engine, model, part)[1].detach()
+            taped = sum(value.numel() for _, values in engine.tape for value in values)
+            together = max(1, min(rows // step, _TAPE // max(1, taped)))
             for start in range(0, len(inputs), together):
                 some = slice(start, min(start + together, len(inputs)))
                 total[some] += _sum_over(engine, model, inputs[some], part, targets[some], before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +18,7 @@ from verax.methods.base import METHODS, Function, Method, describe
 from verax.methods.inputs import check_ids, check_model, check_seed, check_settings, known_outputs, prepared
 from verax.methods.limits import whole_from
 from verax.methods.rasters import explain_raster, is_raster
-from verax.networks.inference import device_of, settings_kept, undisturbed
+from verax.networks.inference import device_of, homely, settings_kept, undisturbed, weights_of
 from verax.seeding import Streams, key
 
 
@@ -47,21 +47,34 @@ def _numpy_seeded(seed: int) -> Iterator[None]:
         np.random.set_state(state)  # noqa: NPY002
 
 
-@contextmanager
-def _protected(model: nn.Module, seed: int) -> Iterator[None]:
-    """Eval mode, gradients of weights, settings and random numbers of the process: put back afterwards."""
-    where = device_of(model)
+def _exact(where: torch.device) -> AbstractContextManager[Any]:
+    """Full float32 and fixed algorithms, so that a GPU gives the CPU's maps and the same ones every time."""
+    if where.type == "cpu":
+        return nullcontext()
     cudnn = torch.backends.cudnn
-    # full float32 and fixed algorithms, so that a GPU gives the CPU's maps and the same ones every time
-    exact = cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False)
+    flags: Any = cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False)
+    return flags  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _protected(model: nn.Module, seed: int, strange: bool) -> Iterator[None]:
+    """Eval mode, gradients of weights, settings and random numbers of the process: put back afterwards.
+
+    Args:
+        model: the network.
+        seed: of random numbers.
+        strange: whether a method runs that is not of this package: it may draw from NumPy, as networks may
+            that are not made of PyTorch's layers alone.
+    """
+    where = device_of(model)
     with (
         undisturbed(model),  # first: from here on other threads wait
         settings_kept(),
         torch.random.fork_rng(devices=[where] if where.type == "cuda" else []),
-        _numpy_seeded(seed),
-        exact,
+        _numpy_seeded(seed) if strange or not homely(model) else nullcontext(),
+        _exact(where),
     ):
-        grads = [(weight, weight.grad) for weight in model.parameters()]
+        grads = [(weight, weight.grad) for weight in weights_of(model)]
         _seed(seed, where)
         try:
             for weight, _ in grads:
@@ -187,7 +200,8 @@ def _explain(
     if truth is not None and not isinstance(truth, Truth):
         raise InvalidInput(f"The truth must be a Truth, as cases.truth is, not {type(truth).__name__}.")
     chosen = as_method(method)
-    if not chosen.builtin or chosen.family == "peers":
+    strange = not chosen.builtin or chosen.family == "peers"
+    if strange:
         model = _private(model)
     settings = chosen.settings(parameters)
     model, x, y = prepared(model, inputs, targets, batch_size, output=output, trusting=trusting)
@@ -196,7 +210,7 @@ def _explain(
     known = None if truth is None else truth.map(lambda tensor: tensor.to(x.device))
     maps = torch.empty_like(x, dtype=torch.float32)
     private = key("global", chosen.name, seed) & 0x7FFFFFFFFFFFFFFF
-    with _protected(model, private), expecting(known_outputs(model)):
+    with _protected(model, private, strange), expecting(known_outputs(model)):
         for first in range(0, len(x), batch_size):
             part = slice(first, first + batch_size)
             keywords = dict(settings)

@@ -5,8 +5,9 @@ What is wrong with them is said in one sentence, before a method or a metric beg
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from verax.engine.outputs import Explained, explained
 from verax.errors import InvalidInput, InvalidParameter, VeraxError
 from verax.methods.limits import WHOLE, shown
-from verax.networks.inference import answers, device_of, dtype_of
+from verax.networks.inference import answers, device_of, dtype_of, weights_of
 from verax.seeding import content_ids
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -58,6 +59,8 @@ def check_inputs(inputs: object) -> Tensor:
             "Inputs must be floating-point numbers of 16, 32 or 64 bits, "
             f"not {str(found.dtype).removeprefix('torch.')}."
         )
+    if math.isfinite(found.detach().sum().item()):  # then all of them are; sums of large ones need a look
+        return found
     bad = ~torch.isfinite(found).flatten(1).all(1)
     if bad.any():
         raise InvalidInput(f"Sample {int(bad.nonzero()[0])} of the inputs contains NaN or infinite values.")
@@ -174,7 +177,7 @@ _OUTPUTS: WeakKeyDictionary[nn.Module, tuple[tuple[object, ...], int]] = WeakKey
 
 def _kind(model: nn.Module, inputs: Tensor) -> tuple[object, ...]:
     """All that the number of outputs is taken to depend on."""
-    layers = tuple((id(weight), weight.shape) for weight in model.parameters())
+    layers = tuple((id(weight), weight.shape) for weight in weights_of(model))
     return inputs.shape[1:], inputs.dtype, inputs.device, layers
 
 
@@ -191,23 +194,19 @@ def _asked(model: nn.Module, inputs: Tensor, batch_size: int, *, first: bool = F
     return scores, plain
 
 
-def _count_outputs(
+def _chosen(
     model: nn.Module, inputs: Tensor, batch_size: int, targets: object, trusting: bool
-) -> tuple[int, bool]:
-    """How many outputs a network has, and whether it gives them as a tensor.
+) -> tuple[Tensor, bool]:
+    """The targets, if a network has such outputs, and whether it gives them as a tensor.
 
     One sample tells. It is asked again where it may have changed, and before a target is refused.
     """
     known = _OUTPUTS.get(model) if trusting else None
     if known is not None and known[0] == _kind(model, inputs):
-        try:
-            check_targets(targets, len(inputs), known[1])
-        except InvalidInput:
-            pass
-        else:
-            return known[1], True
+        with suppress(InvalidInput):
+            return check_targets(targets, len(inputs), known[1]), True
     scores, plain = _asked(model, inputs, batch_size, first=True)
-    return scores.shape[1], plain
+    return check_targets(targets, len(inputs), scores.shape[1]), plain
 
 
 def known_outputs(model: nn.Module) -> int | None:
@@ -248,6 +247,5 @@ def prepared(
         scores, plain = _asked(asked, x, batch_size)
         chosen = scores.argmax(1)
     else:
-        outputs, plain = _count_outputs(asked, x, batch_size, targets, trusting)
-        chosen = check_targets(targets, len(x), outputs).to(x.device)
-    return asked if plain else Explained(asked, "logit"), x, chosen
+        chosen, plain = _chosen(asked, x, batch_size, targets, trusting)
+    return asked if plain else Explained(asked, "logit"), x, chosen.to(x.device)

@@ -19,11 +19,61 @@ _TURN = threading.RLock()
 """Held while a network is in eval mode: two threads that put modes back would put back each other's."""
 
 
+def modules_of(model: nn.Module) -> Iterator[nn.Module]:
+    """All modules, as ``model.modules()`` gives them.
+
+    That takes as long as a small network does, and is asked for several times for each map.
+    """
+    seen: set[nn.Module] = set()
+    left: list[nn.Module | None] = [model]
+    while left:
+        module = left.pop()
+        if module is None or module in seen:
+            continue
+        if _has_own_ways(type(module)):
+            others = [other for other in module.modules() if other not in seen]
+            seen.update(others)
+            yield from others
+            continue
+        seen.add(module)
+        yield module
+        if module._modules:
+            left.extend(reversed(module._modules.values()))
+
+
+def _has_own_ways(kind: type[nn.Module]) -> bool:
+    """Whether modules of a kind say for themselves what they are made of."""
+    return kind.named_modules is not nn.Module.named_modules or issubclass(kind, torch.jit.ScriptModule)
+
+
+def weights_of(model: nn.Module) -> Iterator[nn.Parameter]:
+    """All parameters, as ``model.parameters()`` gives them."""
+    if type(model).named_parameters is not nn.Module.named_parameters or _has_own_ways(type(model)):
+        yield from model.parameters()
+        return
+    seen: set[int] = set()
+    for module in modules_of(model):
+        for weight in module._parameters.values():
+            if weight is not None and id(weight) not in seen:
+                seen.add(id(weight))
+                yield weight
+
+
+def homely(model: nn.Module) -> bool:
+    """Whether a network is made of PyTorch's own layers alone, so that nobody else's code runs in it."""
+    return all(
+        type(module).__module__.startswith("torch.nn.")
+        and not (module._forward_hooks or module._forward_pre_hooks)
+        and "forward" not in module.__dict__
+        for module in modules_of(model)
+    )
+
+
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[nn.Module]:
     """Run `model` in eval mode and put every module's own mode back afterwards; threads take turns."""
     with _TURN:
-        modes = [(module, module.training) for module in model.modules()]
+        modes = [(module, module.training) for module in modules_of(model)]
         try:
             _set_modes((module, False) for module, _ in modes)
             yield model
@@ -122,13 +172,13 @@ def ordinary() -> Iterator[None]:
 
 def device_of(model: nn.Module) -> torch.device:
     """Where the model's weights are; CPU for a model without any."""
-    tensors = itertools.chain(model.parameters(), model.buffers())
+    tensors = itertools.chain(weights_of(model), model.buffers())
     return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
 
 def dtype_of(model: nn.Module, given: torch.dtype) -> torch.dtype:
     """The floating-point type of the model's weights; without any, the inputs' own (at least float32)."""
-    weights = (weight.dtype for weight in model.parameters() if weight.is_floating_point())
+    weights = (weight.dtype for weight in weights_of(model) if weight.is_floating_point())
     usual = given if given == torch.float64 else torch.float32
     return next(weights, usual)
 

@@ -28,7 +28,6 @@ from verax.studies.driving import Driver, Stores
 from verax.studies.execution import Bench
 from verax.studies.executors import EXECUTORS
 from verax.studies.executors.processes import cores
-from verax.studies.executors.threads import room
 from verax.studies.gathering import Gathered, gather
 from verax.studies.identification import TABLES, Identification
 from verax.studies.options import Options
@@ -52,10 +51,6 @@ _WORTH = 20.0
 
 _COUNTED = 10_000
 """Units up to which that guess is made."""
-
-_MANY, _SHARING, _ROOM = 20, 2, 60 * 2**30
-"""Networks from which on several workers share a GPU, how many do, and the memory that each may come to need.
-One of them explains while the other one scores, loads and writes."""
 
 _WARNED = 20
 """Failures that get a warning each."""
@@ -184,9 +179,7 @@ def _run(
     reader = Reader(plan, where)
     with tempfile.TemporaryDirectory(prefix="verax-") as scratch, progress.bar(hidden=quiet) as bar:
         stores = Stores.of(folder, Path(scratch))
-        executor, workers = options.executor, options.workers
-        if executor is None:
-            executor, workers = _chosen(plan, stores.kept, where, workers)
+        executor = options.executor or _chosen(plan, stores.kept, where, options.workers)
         row = bar.add_task(plan.study.name, total=len(plan.units))
         driver = Driver(
             plan,
@@ -199,7 +192,7 @@ def _run(
                 metrics=plan.metrics,
             ),
             stores,
-            EXECUTORS.get(executor)(where, workers, **options.more),
+            EXECUTORS.get(executor)(where, options.workers, **options.more),
             where,
             options.overwrite,
             lambda count, name: bar.update(row, advance=count, doing=name),
@@ -315,21 +308,14 @@ def _tabled(driver: Driver, target: Path) -> Gathered:
     return found
 
 
-def _chosen(plan: Plan, store: Store, where: torch.device, workers: int | None) -> tuple[str, int | None]:
-    """The executor where none is named, and its workers; starting them takes seconds.
-
-    Little work is not worth that.
-    """
+def _chosen(plan: Plan, store: Store, where: torch.device, workers: int | None) -> str:
+    """The executor where none is named: starting processes takes seconds, which little work is not worth."""
     if workers is not None:
-        return ("inline" if workers == 1 else "processes"), workers
-    if where.type == "cuda":
-        several = room(where, _ROOM, _SHARING) if len(plan.subjects) >= _MANY else 1
-        return ("processes", several) if several > 1 else ("inline", None)
+        return "inline" if workers == 1 else "processes"
     if where.type != "cpu" or cores() == 1:
-        return "inline", None
+        return "inline"
     many = len(plan.units) > _COUNTED
-    enough = many or sum(c.seconds for c in costs(plan, store)) > _WORTH
-    return ("processes" if enough else "inline"), None
+    return "processes" if many or sum(c.seconds for c in costs(plan, store)) > _WORTH else "inline"
 
 
 def _probe(plan: Plan, device: torch.device) -> None:
