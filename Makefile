@@ -42,6 +42,7 @@ bench-gpu: $(VENV)/.bench
 	$(BIN)/python benchmarks/speed.py --device cuda --limit-seconds 400 --write
 	$(BIN)/python benchmarks/growth.py --device cuda --write
 	$(BIN)/python benchmarks/journeys.py --only smerf,sst --write
+	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/render.py
 
 # A few rows again: fails where a ratio is a third worse than the committed one, twice.

@@ -29,10 +29,11 @@ import timing
 import verax
 from contests import load
 from records import Result
-from verax.metrics.alignment import collapse, shared_interest
+from verax.metrics.alignment import collapse
 from verax.metrics.faithfulness import max_sensitivity, pixel_flipping
 from verax.metrics.overlap import rank_accuracy, roc_area
 from verax.metrics.pointing import pointing
+from verax.metrics.shared_interest import energy
 from workloads import workload
 
 TARGET = 20.0
@@ -113,9 +114,7 @@ def races(count: int = 64) -> dict[str, Race]:
     return {
         "pointing game": Race(lambda: pointing(maps, masks, ties="first"), asked("PointingGame")),
         "rank accuracy": Race(lambda: rank_accuracy(maps, masks), asked("RelevanceRankAccuracy")),
-        "mass accuracy": Race(
-            lambda: shared_interest(maps, masks)["energy"], asked("RelevanceMassAccuracy"), tolerance=1e-5
-        ),
+        "mass accuracy": Race(lambda: energy(maps, masks), asked("RelevanceMassAccuracy"), tolerance=1e-5),
         "ROC area": Race(lambda: roc_area(maps, masks), asked("AUC")),
         "pixel flipping": Race(
             lambda: pixel_flipping(model, x, y, flipped, steps=32, output="probability")[:, 1:],

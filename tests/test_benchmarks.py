@@ -274,3 +274,10 @@ def test_maps_that_differ_are_called_other_maps(load):
     assert other == ["captum"]
     assert "another map" in notes["captum"]
     assert "captum tuned" not in notes
+
+
+def test_rates_of_all_spellings_are_shown_with_the_chosen_one(load):
+    text = load("kernels").line(128, 128, 4, 2, "cpu", 0.0)
+    assert text.startswith(" 128 -> 128   4 x 4 ")
+    assert re.findall(r"(\w+) +[\d.]+\*", text) == ["product", "product"]
+    assert len(re.findall(r"as it is|turned|product", text)) == 6

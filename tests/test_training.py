@@ -1,9 +1,11 @@
 """Architectures, names, recipes and the step that all of them share."""
 
-import dataclasses
 import hashlib
 import json
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ from verax.errors import InvalidParameter, MissingFile, UnknownName, WeightsErro
 from verax.networks import NETWORKS, attacks, batches, library, names, records, training, vgg
 from verax.networks.losses import clipped
 from verax.networks.recipes import RECIPES, Recipe, find_recipe, fitted
-from verax.networks.steps import Stepper, schedule, strengths
+from verax.networks.steps import Stepper, aside, ends, schedule, strengths
 from verax.networks.trained import Try
 from verax.networks.training import initialise, train
 
@@ -178,7 +180,7 @@ def test_networks_of_other_recipes_have_files_and_rows_of_their_own(own_store):
         world.network("cnn@published")
     tiny = Recipe(rate=1e-3, batch=64, epochs=1, scenes=64, cycle=True)
     done = train(world, "cnn3", recipe=tiny, groups=[1, 12], device="cpu", quiet=True)
-    path = dataclasses.replace(done, recipe="published").save()
+    path = replace(done, recipe="published").save()
     assert path.name == "textbox-simple-fr_cnn3@published_seed0.safetensors"
     same, other = world.network("cnn@published"), world.network("cnn")
     assert torch.equal(same[0].weight, done.model[0].weight)
@@ -204,6 +206,64 @@ def test_the_clipped_loss_is_that_of_keras():
     (slope,) = torch.autograd.grad(loss, outputs)
     assert slope[1:].abs().max() == 0  # sure, rightly or wrongly: nothing to learn
     assert slope[0].tolist() == pytest.approx([1 / 0.7 / 6, -1 / 0.9 / 6])
+
+
+def test_cycles_double_in_length_and_each_ends_at_rest():
+    recipe = Recipe(rate=3e-3, batch=1, epochs=7, scenes=1, cycle=True, cycles=3)
+    assert ends(recipe, 70) == [10, 30, 70]
+    assert ends(replace(recipe, cycles=1), 70) == [70]
+    rates, momenta = schedule(recipe, 70)
+    for start, end in ((0, 10), (10, 30), (30, 70)):
+        alone = schedule(replace(recipe, cycles=1), end - start)
+        assert torch.equal(rates[start:end], alone[0])
+        assert torch.equal(momenta[start:end], alone[1])
+        assert rates[end - 1] < 1e-6 < 2.9e-3 < rates[start:end].max()
+    # however few steps there are, each has its rate
+    assert all(len(schedule(recipe, steps)[0]) == steps for steps in range(1, 20))
+
+
+def test_swift_networks_have_as_many_scenes_as_fast_ones_at_the_most():
+    for network in ("alexnet", "vgg16", "resnet18", "vit", "cnn4"):
+        fast, swift = (training.prepare(task(), f"{network}{recipe}")[1] for recipe in ("", "@swift"))
+        assert (fast.cycles, swift.cycles) == (1, 6)
+        assert swift.epochs * swift.scenes <= 1.05 * fast.epochs * fast.scenes
+        steps = 10 * swift.epochs
+        assert ends(swift, steps) == [10 * epoch for epoch in (1, 3, 7, 15, 31, 63)]  # cycles end with epochs
+    robust, swift = (
+        training.prepare(task("complex-cr1"), f"cnn@{name}")[1] for name in ("robust", "robust-swift")
+    )
+    assert swift == replace(robust, epochs=3)
+    assert names.everywhere("cnn@robust-swift")
+
+
+@pytest.mark.parametrize(("worst", "epochs"), [(0.997, 3), (1.0, 2)])
+def test_in_the_middle_of_a_cycle_everything_must_be_right(monkeypatch, worst, epochs):
+    """It is good enough from the second epoch on, in the middle of the second cycle."""
+    seen = []
+
+    def certified(model, world, n, **options):
+        seen.append(n)
+        return SimpleNamespace(passed=len(seen) > 1 or n == 200)
+
+    monkeypatch.setattr(training, "certify", certified)
+    monkeypatch.setattr(training, "_worst_bucket", lambda *_: worst)
+    recipe = Recipe(rate=1e-3, batch=8, epochs=7, scenes=1, cycle=True, cycles=3)
+    done = train(task(), "cnn3", recipe=recipe, device="cpu", quiet=True)
+    assert done.epochs == epochs
+    assert set(seen) == {500}  # as many as the certificate has
+    seen.clear()
+    done = train(task(), "cnn3", recipe=replace(recipe, cycles=1), device="cpu", quiet=True)
+    assert (done.epochs, seen) == (1, [200, 500])  # one cycle may end at any time
+
+
+def test_a_thread_records_on_one_stream_of_its_own(monkeypatch):
+    """Torch has 32 streams, which it hands out in turn."""
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: object())
+    here, device = torch.device("cuda", 0), torch.device("cuda", 1)
+    mine = [aside(where) for where in (here, here, device)]
+    assert mine[0] is mine[1] is not mine[2]
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(aside, here).result() not in mine
 
 
 def test_the_cycle_is_that_of_pytorch():
@@ -303,7 +363,7 @@ def test_nothing_changes_after_the_step_that_meets_the_stopping_rule():
     limit = losses[1] + 1e-6 if losses[1] < losses[0] else losses[0] + 1e-6
     last = next(k for k, loss in enumerate(losses) if loss < limit)
     assert last < 3
-    held = Stepper(initialise("cnn3", 2, 0), dataclasses.replace(plan, stop=limit), 4)
+    held = Stepper(initialise("cnn3", 2, 0), replace(plan, stop=limit), 4)
     held(cases.inputs[: 4 * (last + 1)], cases.targets[: 4 * (last + 1)])
     weights = held.weights.clone()
     held(cases.inputs[4 * (last + 1) :], cases.targets[4 * (last + 1) :])
@@ -360,7 +420,7 @@ def test_published_recipes_fit_their_task(setting, scenes, accept, script):
 
 
 def test_training_stops_at_a_small_loss_and_is_accepted():
-    plan = dataclasses.replace(SMALL, stop=0.1, dead=7.0, accept=0.9, tries=9)
+    plan = replace(SMALL, stop=0.1, dead=7.0, accept=0.9, tries=9)
     done = train(task(), "cnn3", recipe=plan, groups=[1, 12], device="cpu", quiet=True)
     assert done.tries[-1].ended == "loss"
     assert done.tries[-1].loss < 0.1
@@ -383,7 +443,7 @@ def test_dead_networks_are_tried_again_quickly(monkeypatch):
     monkeypatch.setattr(
         Stepper, "_step", lambda self, *b, _s=Stepper._step: (steps.append(self.done), _s(self, *b))[1]
     )
-    plan = dataclasses.replace(SMALL, stop=0.1, dead=7.0, accept=0.9, tries=9)
+    plan = replace(SMALL, stop=0.1, dead=7.0, accept=0.9, tries=9)
     done = train(task(), "cnn3", recipe=plan, groups=[1, 12], device="cpu", quiet=True)
     ends = [t.ended for t in done.tries]
     assert ends[:2] == ["dead", "dead"]
@@ -396,7 +456,7 @@ def test_dead_networks_are_tried_again_quickly(monkeypatch):
 
 
 def test_the_best_of_all_tries_is_kept_when_none_is_accepted():
-    plan = dataclasses.replace(SMALL, epochs=1, stop=1e-9, accept=1.1, tries=3)
+    plan = replace(SMALL, epochs=1, stop=1e-9, accept=1.1, tries=3)
     done = train(task(), "cnn3", recipe=plan, groups=[1, 12], device="cpu", quiet=True)
     assert len(done.tries) == 3
     best = max(t.quality for t in done.tries)
@@ -426,7 +486,7 @@ def test_the_adversary_keeps_its_limits_and_does_harm():
 def test_robust_training_starts_from_stored_weights_and_withstands():
     eps = 0.05
     small = {"scenes": 64, "batch": 32, "epochs": 2, "rate": 5e-4}
-    plan = dataclasses.replace(RECIPES["robust"], adversary=eps, loss="cross-entropy", **small)
+    plan = replace(RECIPES["robust"], adversary=eps, loss="cross-entropy", **small)
     done = train(task(), "cnn3", recipe=plan, groups=[1, 12], device="cpu", quiet=True)
     assert done.start == "weights of cnn3"  # shipped
     plain = task().network("cnn3")
@@ -440,10 +500,10 @@ def test_robust_training_starts_from_stored_weights_and_withstands():
 
     assert loss(done.model) < loss(plain)
     assert 0 <= done.robust <= 1
-    published = dataclasses.replace(done, recipe="published")
+    published = replace(done, recipe="published")
     published.save()
-    short = dataclasses.replace(plan, scenes=64, epochs=1)
-    clipped = dataclasses.replace(short, loss="clipped")  # starts from nothing but published weights
+    short = replace(plan, scenes=64, epochs=1)
+    clipped = replace(short, loss="clipped")  # starts from nothing but published weights
     for recipe in (short, clipped):
         again = train(task(), "cnn3", recipe=recipe, groups=[1, 12], device="cpu", quiet=True)
         assert again.start == "weights of cnn3@published"
@@ -454,7 +514,7 @@ def test_robust_training_starts_from_stored_weights_and_withstands():
 def test_recipes_of_other_strength():
     usual = find_recipe("robust")
     assert (usual.adversary, usual.clean, usual.ramp, usual.cycle) == (0.3, 0.5, 0.5, True)
-    assert find_recipe("robust-0.1") == dataclasses.replace(usual, adversary=0.1)
+    assert find_recipe("robust-0.1") == replace(usual, adversary=0.1)
     assert find_recipe("robust-0.3") == usual
 
 
@@ -466,16 +526,16 @@ def test_robust_recipes_fit_their_task_and_architecture():
 
 
 def test_an_adversary_grows_during_its_ramp():
-    plan = dataclasses.replace(SMALL, adversary=0.3, ramp=0.5)
+    plan = replace(SMALL, adversary=0.3, ramp=0.5)
     assert strengths(plan, 8).tolist() == pytest.approx([0.075, 0.15, 0.225, 0.3, 0.3, 0.3, 0.3, 0.3])
-    assert strengths(dataclasses.replace(plan, ramp=0.0), 3).tolist() == [0.3] * 3
-    assert strengths(dataclasses.replace(plan, ramp=1.0), 3).tolist() == pytest.approx([0.1, 0.2, 0.3])
+    assert strengths(replace(plan, ramp=0.0), 3).tolist() == [0.3] * 3
+    assert strengths(replace(plan, ramp=1.0), 3).tolist() == pytest.approx([0.1, 0.2, 0.3])
     assert strengths(SMALL, 3).tolist() == [0.0] * 3
 
 
 @pytest.mark.parametrize(("clean", "left"), [(0.0, 0), (0.25, 2), (0.5, 4)])
 def test_an_adversary_leaves_the_clean_share_alone(clean, left):
-    plan = dataclasses.replace(find_recipe("robust"), batch=8, clean=clean, ramp=1.0)
+    plan = replace(find_recipe("robust"), batch=8, clean=clean, ramp=1.0)
     cases = task().cases(group=[1, 12], n=8)
     cases = cases[torch.randperm(16, generator=torch.Generator().manual_seed(0))]
     stepper, seen = Stepper(initialise("cnn3", 2, 0), plan, 2), []
@@ -496,7 +556,7 @@ def test_robust_networks_withstand_and_stay_right_on_clean_pictures():
     done = train(
         task(),
         "cnn3",
-        recipe=dataclasses.replace(find_recipe("robust"), **small),
+        recipe=replace(find_recipe("robust"), **small),
         groups=[1, 12],
         device="cpu",
         quiet=True,
@@ -558,7 +618,7 @@ def test_the_recipe_for_robust_networks_learns_where_the_published_loss_is_flat(
     start = torch.rand(cases.inputs.shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
     changed = {}
     for loss in ("clipped", find_recipe("robust").loss):
-        plan = dataclasses.replace(find_recipe("robust"), loss=loss, batch=8)
+        plan = replace(find_recipe("robust"), loss=loss, batch=8)
         stepper = Stepper(deepcopy(model), plan, 1)
         # far from [0, 1], as the outputs of a plain network under attack are
         last = stepper.model[-1]

@@ -62,7 +62,9 @@ def train(
     seed: Annotated[int, typer.Option(min=0, help="Decides the first weights and every scene.")] = 0,
     recipe: Annotated[
         str | None,
-        typer.Option(help="fast, published, published-script, robust or robust-EPS; or as NETWORK@RECIPE."),
+        typer.Option(
+            help="fast, swift, published, published-script, robust, robust-swift or robust-EPS; or NETWORK@RECIPE."
+        ),
     ] = None,
     device: Device = "auto",
     early_stop: Annotated[

@@ -1,10 +1,10 @@
 """Convolutions without a stride, in full float32 on a GPU: the same sums in three spellings.
 
 cuDNN chooses its kernels by rules of thumb. For kernels of 3 x 3 in float32 they miss by up to a factor of
-four, now in the convolution, now in its transpose (measured on an H200 with 200 to 5000 rows: 12 to 16 of the
-48 TFLOP/s that another spelling reaches). A convolution is the transpose of the one whose kernel is turned
-around, and both are a product of matrices, so that one may choose. The choice depends on shapes alone: the
-same network gives the same bits every time.
+four, now in the convolution, now in its transpose: on an H200 they reached 12 to 16 of the 48 TFLOP/s that
+another spelling has (`benchmarks/kernels.py` measures it again). A convolution is the transpose of the one
+whose kernel is turned around, and both are a product of matrices, so that one may choose. The choice depends
+on shapes alone: the same network gives the same bits every time.
 """
 
 from __future__ import annotations

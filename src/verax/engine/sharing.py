@@ -28,8 +28,8 @@ _GPU = 4
 """How many times the usual rows a GPU gets: with passes forward gone, it waits for launches most of all."""
 
 _TAPE = 2**31
-"""Numbers that all pairs of a pass may have on the tape: 8 GiB of float32, and what is made of them beside it.
-Only large networks come near; on a GPU VGG16 took 86 GiB."""
+"""Numbers that all pairs of a pass may have on the tape: 8 GiB of float32; what is made of them comes on top.
+Only large networks come near: without it VGG16 took 86 GiB of a GPU."""
 
 
 class Pairs(DeepLift):

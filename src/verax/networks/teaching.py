@@ -56,7 +56,8 @@ def train(
             for pictures and mlp for regression).
         seed: decides the first weights and the order of samples.
         recipe: the recipe, where the name has none: "fast" (default), "published" and, for pictures,
-            "published-script", "robust" and "robust-EPS"; or a `Recipe`, for regression a `Schedule`.
+            "swift", "published-script", "robust", "robust-swift" and "robust-EPS"; or a `Recipe`, for
+            regression a `Schedule`.
         device: where to compute.
         quiet: no progress bar.
         **options: settings and watch, and what only `verax.networks.training.train` knows (groups,

@@ -150,8 +150,8 @@ def train(
         task: where the scenes and labels come from.
         network: an architecture's name, or ``ARCHITECTURE@RECIPE``.
         seed: decides the first weights and every scene.
-        recipe: the recipe, where the name has none: "fast" (default), "published", "published-script",
-            "robust", "robust-EPS" or a `Recipe`.
+        recipe: the recipe, where the name has none: "fast" (default), "swift", "published",
+            "published-script", "robust", "robust-swift", "robust-EPS" or a `Recipe`.
         groups: train on these buckets only (a confounded world); then no certificate is made.
         device: where to compute.
         early_stop: with fresh scenes, stop after the first epoch whose network passes its certificate with
