@@ -46,7 +46,7 @@ def line(ins: int, outs: int, side: int, rows: int, device: str, seconds: float)
     text = f"{ins:>4} -> {outs:<4} {side:>2} x {side:<2} {rows:>5} rows"
     around = kernels.turned(weight, SAME)[0].contiguous()
     for what, given, kernel in (("forward", x, weight), ("transpose", g, around)):
-        chosen = kernels.spelling(kernel, SAME, (side, side))
+        chosen = kernels.spelling(kernel.shape, SAME, (side, side))
         found = rates(given, kernel, seconds)
         cells = (f"{name} {rate:6.2f}{'*' * (NAMES.get(chosen) == name)}" for name, rate in found.items())
         text += f"  {what}: {', '.join(cells)}"

@@ -153,7 +153,7 @@ def at_once(call: Convolution, g: Tensor) -> Tensor:
 def in_steps_of_one(call: Convolution, g: Tensor) -> Tensor:
     """In the quickest spelling of a convolution without a stride."""
     weight, padding = kernels.turned(call.weight, call.padding)
-    spelling = kernels.spelling(weight, padding, tuple(g.shape[2:])) or kernels.directly
+    spelling = kernels.spelling(weight.shape, padding, g.shape[2:]) or kernels.directly
     return spelling(g, weight, padding)
 
 
@@ -168,10 +168,12 @@ def quick(call: Convolution, cuda: bool) -> Transpose | None:
         return None
     channels, size = call.weight.shape[1], max(call.weight.shape[2:])
     if max(call.stride) == 1:
-        if cuda and 1 < size <= _SMALL and channels <= _FEW:
+        if not cuda:
+            return None
+        if 1 < size <= _SMALL and channels <= _FEW:
             return by_windows
-        spelling = kernels.spelling(*kernels.turned(call.weight, call.padding), tuple(call.shape[2:]))
-        if not cuda or spelling is None:
+        spelling = kernels.spelling(*kernels.around(call.weight.shape, call.padding), call.shape[2:])
+        if spelling is None:
             return None
         return natively if spelling is kernels.in_reverse else in_steps_of_one  # turned twice, it is itself
     if size <= min(call.stride) and channels <= _FEW:  # patches
@@ -278,7 +280,7 @@ def ahead(operation: Operation, call: Convolution, cuda: bool) -> Callable[[Tens
     plain = call.groups == 1 and len(call.stride) == 2 and {*call.stride, *call.dilation} == {1}
     spelling = None
     if cuda and plain:
-        spelling = kernels.spelling(call.weight, call.padding, tuple(call.shape[2:]))
+        spelling = kernels.spelling(call.weight.shape, call.padding, call.shape[2:])
     if spelling is None or spelling is kernels.directly:
         return operation
     bias = operation.kwargs.get("bias", (*operation.args, None, None)[2])

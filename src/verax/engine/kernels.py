@@ -9,7 +9,7 @@ on shapes alone: the same network gives the same bits every time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -30,10 +30,15 @@ _PART = 2**27
 """Numbers that windows may take at once: half a GiB."""
 
 
+def around(shape: Sequence[int], padding: Padding) -> tuple[tuple[int, ...], Padding]:
+    """The shape of the kernel of the transpose, and its padding; one below zero cannot be."""
+    outs, ins, *sides = shape
+    return (ins, outs, *sides), tuple(side - 1 - margin for side, margin in zip(sides, padding, strict=True))
+
+
 def turned(weight: Tensor, padding: Padding) -> tuple[Tensor, Padding]:
-    """The kernel and padding of the transpose; a negative padding is one that cannot be turned."""
-    around = tuple(side - 1 - margin for side, margin in zip(weight.shape[2:], padding, strict=True))
-    return weight.transpose(0, 1).flip(2, 3), around
+    """The kernel and padding of the transpose."""
+    return weight.transpose(0, 1).flip(2, 3), around(weight.shape, padding)[1]
 
 
 def directly(x: Tensor, weight: Tensor, padding: Padding) -> Tensor:
@@ -43,13 +48,13 @@ def directly(x: Tensor, weight: Tensor, padding: Padding) -> Tensor:
 
 def in_reverse(x: Tensor, weight: Tensor, padding: Padding) -> Tensor:
     """As the transpose of the convolution with the kernel turned around."""
-    back, around = turned(weight, padding)
+    back, margins = turned(weight, padding)
     sides = [
         side + 2 * margin - kernel + 1
         for side, margin, kernel in zip(x.shape[2:], padding, weight.shape[2:], strict=True)
     ]
     like = x.new_empty(1).expand(len(x), len(weight), *sides)
-    options: Any = (None, (1, 1), around, (1, 1), False, (0, 0), 1, [True, False, False])
+    options: Any = (None, (1, 1), margins, (1, 1), False, (0, 0), 1, [True, False, False])
     found: Tensor = torch.ops.aten.convolution_backward(x, like, back.contiguous(), *options)[0]
     return found
 
@@ -72,11 +77,17 @@ def _product(x: Tensor, weight: Tensor, padding: Padding) -> Tensor:
     return made.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
 
 
-def spelling(weight: Tensor, padding: Padding, sides: tuple[int, ...]) -> Spelling | None:
-    """The quickest spelling for a kernel on a map of some size; None where nothing is known to be quicker."""
-    outs, ins = weight.shape[:2]
-    apart = any(not 0 <= margin < side for margin, side in zip(padding, weight.shape[2:], strict=True))
-    if tuple(weight.shape[2:]) != (_SIDE, _SIDE) or apart or min(outs, ins) < _MANY // 2:
+def spelling(shape: Sequence[int], padding: Padding, sides: Sequence[int]) -> Spelling | None:
+    """The quickest spelling for a kernel on a map of some size; None where nothing is known to be quicker.
+
+    Args:
+        shape: of the kernel, ``(channels out, channels in, ...)``.
+        padding: on both sides of each dimension.
+        sides: of the map.
+    """
+    outs, ins, *kernel = shape
+    apart = any(not 0 <= margin < side for margin, side in zip(padding, kernel, strict=True))
+    if kernel != [_SIDE, _SIDE] or apart or min(outs, ins) < _MANY // 2:
         return None
     many, side = min(outs, ins) >= _MANY, min(sides)
     if side < 8:

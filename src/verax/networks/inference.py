@@ -64,6 +64,7 @@ def homely(model: nn.Module) -> bool:
     return all(
         type(module).__module__.startswith("torch.nn.")
         and not (module._forward_hooks or module._forward_pre_hooks)
+        and not (module._backward_hooks or module._backward_pre_hooks)
         and "forward" not in module.__dict__
         for module in modules_of(model)
     )
