@@ -71,7 +71,7 @@ REASONS = [
     ),
     Reason(
         "Before a method begins, inputs are checked, and modes, gradients and all random numbers are set "
-        "aside and put back: about half a millisecond, which is as long as a small dense network takes. "
+        "aside and put back: a third of a millisecond, which is as long as a small dense network takes. "
         "Peers do none of it, and some of them leave hooks in a network. It does not grow with the batch. "
         "(How many outputs a network has is asked once for a network, with the first call.)",
         lambda r: r.league == "methods" and behind(r) and _small(r) and not r.row.startswith(RULES),

@@ -281,3 +281,15 @@ def test_rates_of_all_spellings_are_shown_with_the_chosen_one(load):
     assert text.startswith(" 128 -> 128   4 x 4 ")
     assert re.findall(r"(\w+) +[\d.]+\*", text) == ["product", "product"]
     assert len(re.findall(r"as it is|turned|product", text)) == 6
+
+
+def test_networks_of_the_league_call_every_layer_that_they_hold(load):
+    """Peers change layers by their place: one that is never called would make them wrong without a fault."""
+    league = load("league")
+    for kind in league.KINDS:
+        model, called = league.network(kind), set()
+        holding = [module for module in model.modules() if list(module.parameters(recurse=False))]
+        for module in holding:
+            module.register_forward_hook(lambda module, *_, called=called: called.add(module))
+        model(league.X)
+        assert called == set(holding), kind
