@@ -2,6 +2,7 @@
 
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -339,3 +340,17 @@ def test_small_variation_is_variation_and_rounding_is_not():
     cells, flat = steps.prepare(kelvin, np.arange(120) % 12)
     assert flat.tolist() == [False, False, True]
     assert cells[:, :2].std(0, ddof=1) == pytest.approx(1)
+
+
+def test_samples_do_not_depend_on_the_number_of_threads():
+    """Not in the last digit, which a network that learns from them would amplify."""
+    own, before = analytic(), torch.get_num_threads()
+    factors = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            factors.append(replace(own, name=f"with {threads}")._factor64)
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*factors)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -30,6 +32,17 @@ def resolve(device: str | torch.device = "auto") -> torch.device:
         have = "no such device" if available == 0 else f"only {available}"
         raise DeviceUnavailable(f"Device {device!r} was asked for, but this machine has {have}; try 'cpu'.")
     return torch.device(device)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread: how many share a sum decides its last digit."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def describe(device: torch.device) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from verax.devices import one_thread
 from verax.errors import InvalidInput, InvalidParameter
 from verax.seeding import Streams, parts
 from verax.tasks.climate.grid import Grid
@@ -102,7 +103,9 @@ class Field:
 
     @cached_property
     def _factor64(self) -> Tensor:
-        factor: Tensor = torch.linalg.cholesky(self.correlation)
+        # whoever asks first, in a study or before it: networks that learn from samples amplify a last digit
+        with one_thread():
+            factor: Tensor = torch.linalg.cholesky(self.correlation)
         return factor
 
     def factor(self) -> Tensor:
