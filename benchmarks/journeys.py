@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -39,19 +40,28 @@ BOUNDS = {
 """What a command spends its time on, in words."""
 
 
-def measure(name: str, networks: str, device: str, folder: Path) -> dict[str, Any]:
-    """Run one command in a fresh store; gives its seconds, and those of its phases."""
+def measure(
+    name: str, networks: str, device: str, folder: Path, limit: float | None = None
+) -> dict[str, Any]:
+    """Run one command in a fresh store; gives its seconds, and those of its phases.
+
+    One that takes longer than `limit` seconds is interrupted, and what it says then is how far it came.
+    """
     out, command = folder / "out", [*COMMANDS[name]]
     if networks and name == "smerf-full":
         command += ["--networks", networks]
     line = [sys.executable, "-m", "verax", *command, "--device", device, "--out", str(out), "--quiet"]
     start = time.perf_counter()
-    done = subprocess.run(
-        line, env={**os.environ, "VERAX_STORE": str(folder / "store")}, capture_output=True, text=True
-    )
+    store = {**os.environ, "VERAX_STORE": str(folder / "store")}
+    done = subprocess.Popen(line, env=store, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        said = done.communicate(timeout=limit)[1]
+    except subprocess.TimeoutExpired:
+        done.send_signal(signal.SIGINT)
+        said = done.communicate()[1]
     seconds = time.perf_counter() - start
     if done.returncode:
-        sys.exit(f"verax {' '.join(command)} failed: {done.stderr[-2000:]}")
+        sys.exit(f"verax {' '.join(command)} ended after {seconds:.0f} s: {said[-2000:]}")
     found = {"command": f"verax {' '.join(command)}", "seconds": seconds}
     phased = out / "phases.json"
     return found | (reproduced(phased, seconds) if phased.exists() else studied(out, seconds))
@@ -140,6 +150,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(COMMANDS))
     parser.add_argument("--networks", default="", help="of smerf-full; joined with those measured before")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--limit-seconds", type=float, help="for each command")
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
     name = "journeys" if asked.device == "cpu" else f"journeys-{asked.device}"
@@ -148,7 +159,7 @@ def main() -> None:
     found: dict[str, Any] = dict(old.details["journeys"]) if old else {}
     for journey in asked.only.split(","):
         with tempfile.TemporaryDirectory() as folder:
-            new = measure(journey, asked.networks, asked.device, Path(folder))
+            new = measure(journey, asked.networks, asked.device, Path(folder), asked.limit_seconds)
         print(f"{new['command']}: {new['seconds']:.1f} s")
         for phase, seconds in new["phases"].items():
             print(f"  {phase:<40}{seconds:>8.1f}")
