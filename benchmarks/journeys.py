@@ -34,7 +34,7 @@ BOUNDS = {
     "is work of the CPU: cases, identification, tables, figures.",
     "sst": "What comes before the training: imports and the data. The first row has all of it.",
     "smerf-full": "Arithmetic. Training is in bfloat16 with up to seven networks at once, explaining in full "
-    "float32. This was measured with the recipe `fast`, with a ResNet-18 whose first layer had no stride and "
+    "float32. This was measured with the recipe `fast`, with `resnet18` in the place of `resnet18-coarse`, "
     "before `verax.engine.kernels`; the study as it is now has not been measured.",
 }
 """What a command spends its time on, in words."""

@@ -115,6 +115,36 @@ def test_without_a_stride_every_spelling_is_the_convolution(channels, side, way,
     torch.testing.assert_close(transpose(call, True)(g), torch.autograd.grad(y, x, g)[0])
 
 
+def test_an_empty_batch_stays_empty_in_every_spelling():
+    x, weight = torch.zeros(0, 128, 4, 5), torch.zeros(130, 128, 3, 3)
+    for spelled in (kernels.directly, kernels.in_reverse, kernels.by_product):
+        assert spelled(x, weight, (1, 0)).shape == (0, 130, 4, 3)
+
+
+class Overwritten(nn.Module):
+    """Keeps one kernel for two layers."""
+
+    def __init__(self, stride):
+        super().__init__()
+        self.stride = stride
+        self.register_buffer("kernel", torch.zeros(3, 3, 3, 3, dtype=torch.float64))
+
+    def forward(self, x):
+        for factor in (1.0, 2.0):
+            self.kernel.copy_(torch.full_like(self.kernel, factor))
+            x = F.conv2d(x, self.kernel, stride=self.stride, padding=1)
+        return x.mean((2, 3))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_kernel_that_is_overwritten_on_the_way_is_no_reason_for_a_wrong_map(stride, as_on_a_gpu):
+    x = torch.rand(2, 3, 9, 9, dtype=torch.float64, generator=G)
+    for how in (torch.enable_grad(), QuickTransposes()):
+        with pytest.raises(RuntimeError, match=r"inplace operation|overwritten"):
+            gradient(Overwritten(stride), x, how)
+    assert any(as_on_a_gpu)
+
+
 def test_windows_that_take_much_memory_are_made_in_parts(monkeypatch):
     x, weight = torch.randn(5, 128, 4, 4, generator=G), torch.randn(130, 128, 3, 3, generator=G)
     whole = kernels.by_product(x, weight, (1, 1))

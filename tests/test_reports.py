@@ -15,6 +15,7 @@ import shutil
 import tomllib
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -25,7 +26,7 @@ from made_up_reports import BARE, CHANCE, ONE, REFERENCES, SIZE, Made, build
 from verax import reports
 from verax.files import write_atomically
 from verax.metrics import METRICS
-from verax.reports import figures, gallery, grids
+from verax.reports import boards, figures, gallery, grids
 from verax.reports.repetition import about, command
 from verax.reports.verdicts import disagreements, verdict
 from verax.studies import runs, spec, tables
@@ -612,3 +613,11 @@ def test_grids_of_few_columns_are_not_as_wide_as_the_page(columns, own):
     assert ("width" in spec) == own
     slant = spec["layer"][0]["encoding"]["x"]["axis"]["labelAngle"]
     assert (slant == 0) == (len(columns) == 1)
+
+
+def test_a_chart_is_shown_as_it_is_where_the_main_protocol_has_no_board():
+    """No answer of a network was right, so that one protocol has no scores, and another has."""
+    digest = SimpleNamespace(headline="simple", main="sound", boards={})
+    chart, other = object(), object()
+    parts = [{"family": "complex", "chart": other}, {"family": "simple", "chart": chart}]
+    assert boards.hero(digest, [], parts, shelf=None) == [chart]

@@ -41,6 +41,7 @@ SIZES = {  # counted by hand from the published layers
     + sum(out * (wide + 1) + 2 * out for wide, out in [(1024, 4096), (4096, 4096), (4096, 1000), (1000, 2)]),
     "vgg16": 14_714_688 + sum(o * (i + 1) for i, o in [(512, 1024), (1024, 512), (512, 256), (256, 2)]),
     "resnet18": 11_176_512 - 64 * 3 * (49 - 9) + 2 * 513,
+    "resnet18-coarse": 11_176_512 - 64 * 3 * (49 - 9) + 2 * 513,
     "vit": 1_223_298,
 }
 
@@ -72,6 +73,12 @@ def test_alexnet_is_the_published_variant():
             layer.register_forward_hook(lambda m, x, y: sizes.append(tuple(y.shape[1:])))
     model.eval()(torch.rand(1, 3, 64, 64))
     assert sizes == [(96, 16, 16), (256, 8, 8), (384, 4, 4), (384, 4, 4), (256, 4, 4)]
+
+
+@pytest.mark.parametrize(("name", "side"), [("resnet18", 8), ("resnet18-coarse", 4)])
+def test_the_last_map_of_a_resnet(name, side):
+    body = initialise(name, 2, 0)[:-3].eval()
+    assert body(torch.rand(1, 3, 64, 64)).shape == (1, 512, side, side)
 
 
 @pytest.mark.parametrize("method", ["attn-lrp", "cp-lrp", "chefer", "rollout", "grad-cam", "gradient"])
@@ -158,6 +165,7 @@ def test_names_say_architecture_and_recipe():
         ("cnn4@", InvalidParameter, "no recipe"),
         ("cnn4@robust-2", InvalidParameter, "between 0 and 1"),
         ("cnn4@robust-much", InvalidParameter, "between 0 and 1"),
+        ("cnn4@robust-swft", InvalidParameter, "did you mean 'robust-swift'"),
     ],
 )
 def test_misspelt_names(name, error, words):
@@ -218,12 +226,14 @@ def test_cycles_double_in_length_and_each_ends_at_rest():
         assert torch.equal(rates[start:end], alone[0])
         assert torch.equal(momenta[start:end], alone[1])
         assert rates[end - 1] < 1e-6 < 2.9e-3 < rates[start:end].max()
+    # ends of epochs, also where those cannot be shared out evenly
+    assert ends(replace(recipe, epochs=8), 80) == [10, 30, 80]
     # however few steps there are, each has its rate
     assert all(len(schedule(recipe, steps)[0]) == steps for steps in range(1, 20))
 
 
 def test_swift_networks_have_as_many_scenes_as_fast_ones_at_the_most():
-    for network in ("alexnet", "vgg16", "resnet18", "vit", "cnn4"):
+    for network in ("alexnet", "vgg16", "resnet18", "resnet18-coarse", "vit", "cnn4"):
         fast, swift = (training.prepare(task(), f"{network}{recipe}")[1] for recipe in ("", "@swift"))
         assert (fast.cycles, swift.cycles) == (1, 6)
         assert swift.epochs * swift.scenes <= 1.05 * fast.epochs * fast.scenes
@@ -234,6 +244,19 @@ def test_swift_networks_have_as_many_scenes_as_fast_ones_at_the_most():
     )
     assert swift == replace(robust, epochs=3)
     assert names.everywhere("cnn@robust-swift")
+
+
+@pytest.mark.parametrize("wrong", [{"cycles": 0}, {"cycles": -1}, {"cycles": 1.0}, {"cycles": True}])
+@pytest.mark.parametrize("more", [{}, {"cycle": False}])
+def test_cycles_that_cannot_be_are_refused(wrong, more):
+    with pytest.raises(InvalidParameter, match="cycles is a whole number"):
+        Recipe(**{"rate": 1e-3, "batch": 8, "epochs": 60, "scenes": 1, "cycle": True} | wrong | more)
+
+
+@pytest.mark.parametrize("wrong", [{"epochs": 6}, {"cycle": False}])
+def test_cycles_need_epochs_and_a_cycle(wrong):
+    with pytest.raises(InvalidParameter, match="cycles is a whole number"):
+        Recipe(**{"rate": 1e-3, "batch": 8, "epochs": 7, "scenes": 1, "cycle": True, "cycles": 3} | wrong)
 
 
 @pytest.mark.parametrize(("worst", "epochs"), [(0.997, 3), (1.0, 2)])

@@ -28,6 +28,23 @@ class Own(nn.Module):
         return self.hidden(self.shown(x))
 
 
+class Wrapped(nn.Module):
+    """Holds a network in a list, and hands out its parts itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.held = [nn.Sequential(nn.Linear(2, 2), nn.Dropout(), nn.Linear(2, 2)).double()]
+
+    def modules(self):
+        return iter([self, *self.held[0].modules()])
+
+    def parameters(self, recurse=True):
+        return self.held[0].parameters(recurse)
+
+    def forward(self, x):
+        return self.held[0](x)
+
+
 def shared():
     layer = nn.Linear(3, 3)
     tied = nn.Linear(3, 3)
@@ -42,6 +59,7 @@ MODELS = {
     "none": nn.Identity,
     "shared": shared,
     "own": Own,
+    "wrapped": Wrapped,
     "own inside": lambda: nn.Sequential(nn.Linear(2, 2), Own(), nn.ReLU()),
     "scripted": lambda: torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.ReLU())),
     "scripted inside": lambda: nn.Sequential(torch.jit.script(nn.Linear(2, 2)), nn.ReLU()),
@@ -93,7 +111,21 @@ def replaced():
     return model
 
 
-@pytest.mark.parametrize("make", [lambda: nn.Sequential(nn.Linear(3, 2), Drawing()), hooked, replaced])
+def given():
+    """A layer of PyTorch that calls somebody's function."""
+
+    def drawing(x):
+        return x * float(np.random.rand())  # noqa: NPY002
+
+    layer = nn.TransformerEncoderLayer(3, 1, 4, 0.0, activation=drawing, batch_first=True)
+    return nn.Sequential(nn.Unflatten(1, (1, 3)), layer, nn.Flatten())
+
+
+def added():
+    return nn.Sequential(nn.Linear(3, 2), Drawing())
+
+
+@pytest.mark.parametrize("make", [added, hooked, replaced, given])
 def test_a_network_that_draws_from_numpy_draws_the_same_and_leaves_no_trace(make):
     model, x = make(), torch.rand(2, 3)
     assert not homely(model)
@@ -104,6 +136,61 @@ def test_a_network_that_draws_from_numpy_draws_the_same_and_leaves_no_trace(make
     _, after, still, *_ = np.random.get_state()  # noqa: NPY002
     assert (before == after).all()
     assert place == still
+
+
+def test_code_that_is_put_into_pytorch_is_no_home(monkeypatch):
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+    assert homely(model)
+    hook = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        assert not homely(model)
+    finally:
+        hook.remove()
+    monkeypatch.setattr(nn.ReLU, "forward", lambda self, x: x)
+    assert not homely(model)
+
+    class Subclass(torch.Tensor):
+        pass
+
+    other = nn.Sequential(nn.Linear(3, 2))
+    other[0].weight = nn.Parameter(torch.zeros(2, 3).as_subclass(Subclass))
+    assert not homely(other)
+
+
+def test_the_wrapped_network_is_run_in_its_own_type_and_without_dropout():
+    model, x = Wrapped(), torch.rand(3, 2)
+    model.held[0].train()
+    maps = [verax.explain(model, x, torch.zeros(3, dtype=torch.long), "gradient", seed=s) for s in (0, 1)]
+    assert torch.equal(*maps)
+    assert model.held[0].training
+
+
+@pytest.mark.parametrize("kind", ["own", "builtin"])
+def test_precision_and_cudnn_are_set_for_a_method_and_put_back(kind):
+    cudnn, seen = torch.backends.cudnn, []
+
+    def ask():
+        return torch.get_float32_matmul_precision(), cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32
+
+    class Asking(nn.Module):
+        def forward(self, x):
+            seen.append(ask())
+            return x @ torch.ones(3, 2)
+
+    def setting(model, inputs, targets):
+        cudnn.benchmark, cudnn.allow_tf32 = True, True
+        return inputs + 0 * model(inputs).sum()
+
+    before = ask()
+    try:
+        torch.set_float32_matmul_precision("high")
+        wanted = ask()
+        targets = torch.zeros(2, dtype=torch.long)
+        verax.explain(Asking(), torch.rand(2, 3), targets, setting if kind == "own" else "gradient")
+        assert ask() == wanted
+        assert seen[-1] == ("highest", kind == "own", True, kind == "own")
+    finally:
+        torch.set_float32_matmul_precision(before[0])
 
 
 def test_layers_of_pytorch_alone_are_homely():

@@ -232,10 +232,13 @@ class _Linear(torch.autograd.Function):
         ctx: Any, x: Tensor, run: Callable[[Tensor], Tensor], back: Transpose, call: Convolution
     ) -> Tensor:
         ctx.back, ctx.call = back, call
+        ctx.version = None if call.weight.is_inference() else call.weight._version
         return run(x)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+        if ctx.version is not None and ctx.call.weight._version != ctx.version:
+            raise RuntimeError("A kernel was overwritten after the pass forward.")  # as PyTorch itself would
         return ctx.back(ctx.call, g), None, None, None
 
 

@@ -9,6 +9,7 @@ on shapes alone: the same network gives the same bits every time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -61,8 +62,11 @@ def in_reverse(x: Tensor, weight: Tensor, padding: Padding) -> Tensor:
 
 def by_product(x: Tensor, weight: Tensor, padding: Padding) -> Tensor:
     """As a product of matrices: the windows of all places, and the kernel."""
-    high, wide = weight.shape[2:]
-    rows = max(1, _PART // max(1, x[:1].numel() * high * wide))
+    places = [
+        side + 2 * margin - kernel + 1
+        for side, margin, kernel in zip(x.shape[2:], padding, weight.shape[2:], strict=True)
+    ]
+    rows = max(1, _PART // max(1, weight[0].numel() * math.prod(places)))
     parts = [_product(part, weight, padding) for part in torch.split(x, rows)]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
@@ -71,7 +75,7 @@ def _product(x: Tensor, weight: Tensor, padding: Padding) -> Tensor:
     (top, left), (high, wide) = padding, weight.shape[2:]
     windows = F.pad(x, (left, left, top, top)).unfold(2, high, 1).unfold(3, wide, 1)
     down, across = windows.shape[2:4]
-    flat = windows.permute(0, 2, 3, 1, 4, 5).reshape(len(x) * down * across, -1)
+    flat = windows.permute(0, 2, 3, 1, 4, 5).reshape(len(x) * down * across, weight[0].numel())
     made = (flat @ weight.flatten(1).t()).view(len(x), down, across, len(weight))
     # memory of its own in the usual layout: what follows may write into it
     return made.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)

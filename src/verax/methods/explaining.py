@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +18,14 @@ from verax.methods.base import METHODS, Function, Method, describe
 from verax.methods.inputs import check_ids, check_model, check_seed, check_settings, known_outputs, prepared
 from verax.methods.limits import whole_from
 from verax.methods.rasters import explain_raster, is_raster
-from verax.networks.inference import device_of, homely, settings_kept, undisturbed, weights_of
+from verax.networks.inference import (
+    device_of,
+    exact_products,
+    homely,
+    settings_kept,
+    undisturbed,
+    weights_of,
+)
 from verax.seeding import Streams, key
 
 
@@ -47,15 +54,6 @@ def _numpy_seeded(seed: int) -> Iterator[None]:
         np.random.set_state(state)  # noqa: NPY002
 
 
-def _exact(where: torch.device) -> AbstractContextManager[Any]:
-    """Full float32 and fixed algorithms, so that a GPU gives the CPU's maps and the same ones every time."""
-    if where.type == "cpu":
-        return nullcontext()
-    cudnn = torch.backends.cudnn
-    flags: Any = cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False)
-    return flags  # type: ignore[no-any-return]
-
-
 @contextmanager
 def _protected(model: nn.Module, seed: int, strange: bool) -> Iterator[None]:
     """Eval mode, gradients of weights, settings and random numbers of the process: put back afterwards.
@@ -67,13 +65,17 @@ def _protected(model: nn.Module, seed: int, strange: bool) -> Iterator[None]:
             that are not made of PyTorch's layers alone.
     """
     where = device_of(model)
+    cudnn = torch.backends.cudnn
+    # full float32 and fixed algorithms, so that a GPU gives the CPU's maps and the same ones every time
+    exact = cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False)
     with (
         undisturbed(model),  # first: from here on other threads wait
         settings_kept(),
         torch.random.fork_rng(devices=[where] if where.type == "cuda" else []),
         _numpy_seeded(seed) if strange or not homely(model) else nullcontext(),
-        _exact(where),
+        exact,
     ):
+        exact_products()
         grads = [(weight, weight.grad) for weight in weights_of(model)]
         _seed(seed, where)
         try:

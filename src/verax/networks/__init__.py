@@ -18,6 +18,7 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
         "alexnet": "verax.networks.alexnet:alexnet",
         "vgg16": "verax.networks.vgg:vgg16",
         "resnet18": "verax.networks.resnet:resnet18",
+        "resnet18-coarse": "verax.networks.resnet:coarse",
         "vit": "verax.networks.vit:vit",
         "shapes-cnn": "verax.networks.shapes:shapes_cnn",
         "wired": "verax.networks.wired:untrained",

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as _modules
 
 from verax.errors import InvalidInput, VeraxError
 
@@ -43,12 +44,15 @@ def modules_of(model: nn.Module) -> Iterator[nn.Module]:
 
 def _has_own_ways(kind: type[nn.Module]) -> bool:
     """Whether modules of a kind say for themselves what they are made of."""
-    return kind.named_modules is not nn.Module.named_modules or issubclass(kind, torch.jit.ScriptModule)
+    own = kind.modules is not nn.Module.modules or kind.named_modules is not nn.Module.named_modules
+    return own or issubclass(kind, torch.jit.ScriptModule)
 
 
 def weights_of(model: nn.Module) -> Iterator[nn.Parameter]:
     """All parameters, as ``model.parameters()`` gives them."""
-    if type(model).named_parameters is not nn.Module.named_parameters or _has_own_ways(type(model)):
+    kind, usual = type(model), nn.Module
+    own = kind.parameters is not usual.parameters or kind.named_parameters is not usual.named_parameters
+    if own or _has_own_ways(kind):
         yield from model.parameters()
         return
     seen: set[int] = set()
@@ -59,13 +63,30 @@ def weights_of(model: nn.Module) -> Iterator[nn.Parameter]:
                 yield weight
 
 
+_LAYERS: dict[type[nn.Module], Callable[..., Any]] = {
+    kind: kind.forward
+    for kind in (
+        *(nn.Sequential, nn.Identity, nn.Flatten, nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d),
+        *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus),
+        *(nn.BatchNorm1d, nn.BatchNorm2d, nn.LayerNorm, nn.GroupNorm, nn.Dropout, nn.Dropout2d, nn.Softmax),
+        *(nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d),
+        *(nn.ZeroPad2d, nn.AdaptiveMaxPool2d),
+    )
+}
+"""Layers that call nothing but PyTorch, and what they call as it was at first."""
+
+
 def homely(model: nn.Module) -> bool:
-    """Whether a network is made of PyTorch's own layers alone, so that nobody else's code runs in it."""
+    """Whether a network is made of plain layers of PyTorch alone, so that nobody else's code runs in it."""
+    everywhere = (_modules._global_forward_hooks, _modules._global_forward_pre_hooks)
+    if any(everywhere) or _modules._global_backward_hooks or _modules._global_backward_pre_hooks:
+        return False
     return all(
-        type(module).__module__.startswith("torch.nn.")
+        _LAYERS.get(kind := type(module)) is kind.forward
         and not (module._forward_hooks or module._forward_pre_hooks)
         and not (module._backward_hooks or module._backward_pre_hooks)
         and "forward" not in module.__dict__
+        and all(weight is None or type(weight) is nn.Parameter for weight in module._parameters.values())
         for module in modules_of(model)
     )
 
@@ -95,6 +116,12 @@ def _matmul_precision() -> str | None:
         return torch.get_float32_matmul_precision()
     except RuntimeError:
         return None
+
+
+def exact_products() -> None:
+    """Products of matrices in full float32 from here on; those who keep settings put the precision back."""
+    if _matmul_precision() not in (None, "highest"):
+        torch.set_float32_matmul_precision("highest")
 
 
 def _folder() -> str | None:
@@ -164,8 +191,7 @@ def ordinary() -> Iterator[None]:
             stack.enter_context(_CPU)
         if torch.get_default_dtype() != torch.float32:
             torch.set_default_dtype(torch.float32)
-        if _matmul_precision() not in (None, "highest"):
-            torch.set_float32_matmul_precision("highest")
+        exact_products()
         if not _MKLDNN.enabled:
             _MKLDNN.enabled = True
         yield

@@ -4,8 +4,8 @@
 more than they need to be certified. `published` is that of Kim, Plumb and Talwalkar (ICML 2022): Adam on a
 fixed set of pictures with the loss of their code, its stopping rule and its retries; `published-script` has
 the rates and epochs of the scripts that came with the paper instead of those in its appendix A.2. `robust`
-has an adversary (Madry et al., ICLR 2018) with eps 0.3; `robust-0.1` has another eps, and `robust-swift` a
-third of the epochs. The adversary changes half of
+has an adversary (Madry et al., ICLR 2018) with eps 0.3; `robust-0.1` has another eps, and `robust-swift` 3
+epochs instead of 10. The adversary changes half of
 every batch, and reaches its eps halfway through training: where it changes all pictures as much as it may
 from the first step, networks learn its pictures alone and fail on clean ones. Training and adversary have the
 cross-entropy: by the loss of the paper's code nothing is learned, since the adversary's first step takes
@@ -70,6 +70,14 @@ class Recipe:
     clean: float = 0.0
     ramp: float = 0.0
 
+    def __post_init__(self) -> None:
+        whole = isinstance(self.cycles, int) and not isinstance(self.cycles, bool) and self.cycles >= 1
+        if not whole or (self.cycles > 1 and (not self.cycle or 2**self.cycles - 1 > self.epochs)):
+            raise InvalidParameter(
+                f"cycles is a whole number from 1; above 1 it needs cycle=True and at least 2 ** cycles - 1 "
+                f"epochs, not {self.cycles!r} with {self.epochs} epochs and cycle={self.cycle}."
+            )
+
 
 _PUBLISHED = Recipe(
     rate=1e-4,
@@ -127,7 +135,10 @@ _SCRIPT = {  # rate and epochs of the paper's scripts
     "textbox/complex-cr3": (1e-5, 150),
     "textbox/complex-cr4": (1e-5, 150),
 }
-_FAST_RATES = {"vgg16": 1e-4, "resnet18": 1e-3, "vit": 5e-4, "alexnet": 1e-3, "shapes-cnn": 2e-3}
+_FAST_RATES = {
+    **{"alexnet": 1e-3, "vgg16": 1e-4, "resnet18": 1e-3, "resnet18-coarse": 1e-3, "vit": 5e-4},
+    "shapes-cnn": 2e-3,
+}
 _SWIFT_RATES = _FAST_RATES | {"vgg16": 3e-4, "vit": 1e-3}
 _DEEP = ("alexnet", "vgg16")  # trained by the paper in batches of 1024
 _OFTEN = 3
@@ -157,7 +168,10 @@ def _strength(text: str) -> float:
     except ValueError:
         eps = math.nan
     if not 0 < eps <= 1:
-        raise InvalidParameter(f"An adversary's eps lies between 0 and 1, as in 'robust-0.1', not {text!r}.")
+        near = suggestion(f"robust-{text}", ["robust-swift"]) if math.isnan(eps) else "."
+        raise InvalidParameter(
+            f"An adversary's eps lies between 0 and 1, as in 'robust-0.1', not {text!r}{near}"
+        )
     return eps
 
 

@@ -1,7 +1,8 @@
 """ResNet-18 for small pictures: He, Zhang, Ren and Sun, "Deep Residual Learning" (CVPR 2016).
 
-The first layer is 3 x 3 with stride 2 and there is no pooling behind it, so that the last map of 64 x 64
-pixels is 4 x 4, as those of AlexNet and VGG16 in the SMERF study are.
+The first layer is 3 x 3 with stride 1 and there is no pooling behind it, as is usual for small pictures, so
+that the last map of 64 x 64 pixels is 8 x 8. The coarse one begins with stride 2: a quarter of the
+arithmetic, and a last map of 4 x 4, as those of AlexNet and VGG16 in the SMERF study are.
 """
 
 from __future__ import annotations
@@ -33,8 +34,17 @@ class Block(nn.Module):
 
 
 def resnet18(classes: int = 2) -> nn.Module:
-    """ResNet-18 for small pictures: 3 x 3 first layer, four stages of two blocks (last map 4 x 4)."""
-    layers = [*_convolution(3, 64, 3, 2), nn.ReLU()]
+    """ResNet-18 for small pictures: 3 x 3 first layer, four stages of two blocks (last map 8 x 8)."""
+    return _resnet18(classes, 1)
+
+
+def coarse(classes: int = 2) -> nn.Module:
+    """ResNet-18 whose first layer has stride 2 (last map 4 x 4): four times as fast."""
+    return _resnet18(classes, 2)
+
+
+def _resnet18(classes: int, stride: int) -> nn.Module:
+    layers = [*_convolution(3, 64, 3, stride), nn.ReLU()]
     wide = 64
     for width, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
         layers += [Block(wide, width, stride), Block(width, width, 1)]

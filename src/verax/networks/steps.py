@@ -64,9 +64,10 @@ def schedule(recipe: Recipe, steps: int) -> tuple[Tensor, Tensor]:
 
 
 def ends(recipe: Recipe, steps: int) -> list[int]:
-    """The steps after which the cycles are over."""
+    """The steps after which the cycles are over: ends of epochs, where there are any."""
     parts = 2**recipe.cycles - 1
-    return [round(steps * (2**place - 1) / parts) for place in range(1, recipe.cycles + 1)]
+    each = 1 if steps % recipe.epochs else steps // recipe.epochs
+    return [round(steps // each * (2**place - 1) / parts) * each for place in range(1, recipe.cycles + 1)]
 
 
 def _cycle(rate: float, steps: int) -> tuple[Tensor, Tensor]:

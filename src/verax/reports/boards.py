@@ -103,9 +103,12 @@ def hero(
     found: list[charts.Chart] = []
     for part in (*main, *published):
         if part["family"] == digest.headline and part["chart"]:
-            order = digest.boards[digest.main, digest.headline]["method"]
-            chart = charts.reordered(part["chart"], [str(name) for name in order]) if found else part["chart"]
-            found.append(shelf.add(chart) if found else chart)
+            board = digest.boards.get((digest.main, digest.headline))  # none if no answer was right
+            if not found or board is None:
+                found.append(part["chart"])
+                continue
+            chart = charts.reordered(part["chart"], [str(name) for name in board["method"]])
+            found.append(shelf.add(chart))
     return found
 
 
