@@ -193,6 +193,9 @@ def test_precision_and_cudnn_are_set_for_a_method_and_put_back(kind):
         torch.set_float32_matmul_precision(before[0])
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_layers_of_pytorch_alone_are_homely():
     assert homely(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten()))
     assert not homely(initialise("vit", 2, 0))  # has classes of its own
+    for name in MODELS:
+        assert homely(MODELS[name]()) == (name in ("plain", "none"))

@@ -82,7 +82,8 @@ def homely(model: nn.Module) -> bool:
     if any(everywhere) or _modules._global_backward_hooks or _modules._global_backward_pre_hooks:
         return False
     return all(
-        _LAYERS.get(kind := type(module)) is kind.forward
+        (kind := type(module)) in _LAYERS
+        and _LAYERS[kind] is kind.forward
         and not (module._forward_hooks or module._forward_pre_hooks)
         and not (module._backward_hooks or module._backward_pre_hooks)
         and "forward" not in module.__dict__
