@@ -83,7 +83,8 @@ def metrics(results: list[Result], path: Path) -> None:
         figure, axes = plt.subplots(figsize=(7, 0.34 * len(rows) + 0.9))
         axes.barh([r.row for r in rows], [r.ratio for r in rows], color=COLOURS[0], height=0.6)
         for place, r in enumerate(rows):
-            axes.text(r.ratio * 1.06, place, f"{r.ratio:.1f}×", va="center", color=GREY)
+            blank = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # over the dotted line
+            axes.text(r.ratio * 1.06, place, f"{r.ratio:.1f}×", va="center", color=GREY, bbox=blank)
         axes.axvline(20, color=GREY, linestyle=":", linewidth=1)
         axes.set_xscale("log")
         axes.set_xlim(1, max(r.ratio for r in rows) * 1.8)
@@ -127,7 +128,7 @@ def correctness(record: Record, path: Path) -> None:
     codes = {"right": 0, "refuses": 1, "raises": 1, "wrong": 2, "makes up": 2}
     values = [[codes[cells[kind]["does"]] for kind in kinds] for _, _, cells in rows]
     with plt.rc_context(_style()):
-        figure, axes = plt.subplots(figsize=(7.5, 0.27 * len(rows) + 0.9))
+        figure, axes = plt.subplots(figsize=(8.6, 0.27 * len(rows) + 0.9))
         axes.imshow(
             values, cmap=ListedColormap(["#c7e9c8", "#e5e7eb", "#f7b4ae"]), vmin=0, vmax=2, aspect="auto"
         )
