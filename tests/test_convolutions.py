@@ -90,6 +90,7 @@ WITHOUT_STRIDE = [
     ((64, 64), 6, None, None),
     ((128, 128), 7, kernels.by_product, in_steps_of_one),
     ((64, 128), 8, kernels.directly, in_steps_of_one),
+    ((128, 128), 12, kernels.directly, in_steps_of_one),
     ((64, 128), 20, kernels.directly, in_steps_of_one),
     ((128, 128), 20, kernels.in_reverse, natively),
     ((64, 64), 40, kernels.in_reverse, natively),

@@ -63,7 +63,7 @@ def train(
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="fast, swift, published, published-script, robust, robust-swift, robust-EPS; or as A@RECIPE."
+            help="fast, swift, published, published-script, robust(-swift, -EPS); or as NETWORK@RECIPE."
         ),
     ] = None,
     device: Device = "auto",

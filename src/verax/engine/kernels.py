@@ -42,6 +42,12 @@ def turned(weight: Tensor, padding: Padding) -> tuple[Tensor, Padding]:
     return weight.transpose(0, 1).flip(2, 3), around(weight.shape, padding)[1]
 
 
+def _places(x: Tensor, weight: Tensor, padding: Padding) -> list[int]:
+    """The sides of the map that a convolution makes."""
+    sides = zip(x.shape[2:], padding, weight.shape[2:], strict=True)
+    return [side + 2 * margin - kernel + 1 for side, margin, kernel in sides]
+
+
 def directly(x: Tensor, weight: Tensor, padding: Padding) -> Tensor:
     """As it is written."""
     return F.conv2d(x, weight, padding=padding)
@@ -50,11 +56,7 @@ def directly(x: Tensor, weight: Tensor, padding: Padding) -> Tensor:
 def in_reverse(x: Tensor, weight: Tensor, padding: Padding) -> Tensor:
     """As the transpose of the convolution with the kernel turned around."""
     back, margins = turned(weight, padding)
-    sides = [
-        side + 2 * margin - kernel + 1
-        for side, margin, kernel in zip(x.shape[2:], padding, weight.shape[2:], strict=True)
-    ]
-    like = x.new_empty(1).expand(len(x), len(weight), *sides)
+    like = x.new_empty(1).expand(len(x), len(weight), *_places(x, weight, padding))
     options: Any = (None, (1, 1), margins, (1, 1), False, (0, 0), 1, [True, False, False])
     found: Tensor = torch.ops.aten.convolution_backward(x, like, back.contiguous(), *options)[0]
     return found
@@ -62,11 +64,7 @@ def in_reverse(x: Tensor, weight: Tensor, padding: Padding) -> Tensor:
 
 def by_product(x: Tensor, weight: Tensor, padding: Padding) -> Tensor:
     """As a product of matrices: the windows of all places, and the kernel."""
-    places = [
-        side + 2 * margin - kernel + 1
-        for side, margin, kernel in zip(x.shape[2:], padding, weight.shape[2:], strict=True)
-    ]
-    rows = max(1, _PART // max(1, weight[0].numel() * math.prod(places)))
+    rows = max(1, _PART // max(1, weight[0].numel() * math.prod(_places(x, weight, padding))))
     parts = [_product(part, weight, padding) for part in torch.split(x, rows)]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 

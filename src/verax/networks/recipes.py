@@ -5,11 +5,11 @@ more than they need to be certified. `published` is that of Kim, Plumb and Talwa
 fixed set of pictures with the loss of their code, its stopping rule and its retries; `published-script` has
 the rates and epochs of the scripts that came with the paper instead of those in its appendix A.2. `robust`
 has an adversary (Madry et al., ICLR 2018) with eps 0.3; `robust-0.1` has another eps, and `robust-swift` 3
-epochs instead of 10. The adversary changes half of
-every batch, and reaches its eps halfway through training: where it changes all pictures as much as it may
-from the first step, networks learn its pictures alone and fail on clean ones. Training and adversary have the
-cross-entropy: by the loss of the paper's code nothing is learned, since the adversary's first step takes
-every output to where that loss is flat. How robust a network came out is measured and recorded.
+epochs instead of 10. The adversary changes half of every batch, and reaches its eps halfway through training:
+where it changes all pictures as much as it may from the first step, networks learn its pictures alone and
+fail on clean ones. Training and adversary have the cross-entropy: by the loss of the paper's code nothing is
+learned, since the adversary's first step takes every output to where that loss is flat. How robust a network
+came out is measured and recorded.
 """
 
 from __future__ import annotations

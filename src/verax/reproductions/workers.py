@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from multiprocessing import get_context
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from verax.devices import one_thread
 from verax.errors import OutputError, VeraxError
 from verax.studies.executors.threads import side_by_side
 
@@ -161,12 +162,8 @@ class Crew(AbstractContextManager["Crew"]):
     @contextmanager
     def beside(self) -> Iterator[None]:
         """Compute here while the others are at work: in one thread, because several would wait for cores."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(1 if self.workers > 1 else before)
-        try:
+        with one_thread() if self.workers > 1 else nullcontext():
             yield
-        finally:
-            torch.set_num_threads(before)
 
     def __exit__(
         self,
