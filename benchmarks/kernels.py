@@ -4,7 +4,7 @@
 
 For layers of VGG16, ResNet-18 (at 64 and 224 pixels) and AlexNet: TFLOP/s of the convolution and of its
 transpose as PyTorch has them, and of the spellings in `verax.engine.kernels`; a star is at the one that is
-chosen. "turned" is the convolution written as the transpose of another, and the other way round.
+chosen, and an equals sign at those that made the same of the same windows, as passes forward must. "turned" is the convolution written as the transpose of another, and the other way round.
 """
 
 from __future__ import annotations
@@ -38,6 +38,12 @@ def rates(x: Tensor, weight: Tensor, seconds: float) -> dict[str, float]:
     return {name: work / spent / 1e12 for name, spent in times.items()}
 
 
+def level(spelling: kernels.Spelling, x: Tensor, weight: Tensor) -> bool:
+    """Whether a convolution of a flat map is flat, to the last digit."""
+    made = spelling(x[:1, :, :1, :1].expand_as(x).contiguous(), weight, SAME)[..., 1:-1, 1:-1]
+    return bool((made == made[:1, :, :1, :1]).all())
+
+
 def line(ins: int, outs: int, side: int, rows: int, device: str, seconds: float) -> str:
     """Both directions of one layer."""
     x = torch.randn(rows, ins, side, side, device=device)
@@ -46,9 +52,14 @@ def line(ins: int, outs: int, side: int, rows: int, device: str, seconds: float)
     text = f"{ins:>4} -> {outs:<4} {side:>2} x {side:<2} {rows:>5} rows"
     around = kernels.turned(weight, SAME)[0].contiguous()
     for what, given, kernel in (("forward", x, weight), ("transpose", g, around)):
-        chosen = kernels.spelling(kernel.shape, SAME, (side, side))
+        choose = kernels.forward if what == "forward" else kernels.spelling
+        chosen = choose(kernel.shape, SAME, (side, side)) or kernels.directly
         found = rates(given, kernel, seconds)
-        cells = (f"{name} {rate:6.2f}{'*' * (NAMES.get(chosen) == name)}" for name, rate in found.items())
+        marks = {
+            name: "*" * (spelling is chosen) + "=" * level(spelling, given, kernel)
+            for spelling, name in NAMES.items()
+        }
+        cells = (f"{name} {rate:6.2f}{marks[name]}" for name, rate in found.items())
         text += f"  {what}: {', '.join(cells)}"
     return text
 

@@ -86,22 +86,24 @@ def test_what_is_chosen_is_right_for_every_convolution(cuda):
 
 
 WITHOUT_STRIDE = [
-    # channels in and out, side, how the convolution is spelled, and its transpose
-    ((64, 64), 6, None, None),
-    ((128, 128), 7, kernels.by_product, in_steps_of_one),
-    ((64, 128), 8, kernels.directly, in_steps_of_one),
-    ((128, 128), 12, kernels.directly, in_steps_of_one),
-    ((64, 128), 20, kernels.directly, in_steps_of_one),
-    ((128, 128), 20, kernels.in_reverse, natively),
-    ((64, 64), 40, kernels.in_reverse, natively),
-    ((3, 64), 12, None, by_windows),
-    ((64, 3), 12, None, None),
+    # channels in and out, side, how the convolution is spelled for gradients and ahead, and its transpose
+    ((64, 64), 6, None, None, None),
+    ((128, 128), 7, kernels.by_product, kernels.by_product, in_steps_of_one),
+    ((64, 128), 7, None, None, None),
+    ((64, 128), 8, kernels.directly, None, in_steps_of_one),
+    ((128, 128), 12, kernels.directly, None, in_steps_of_one),
+    ((64, 64), 20, kernels.directly, None, in_steps_of_one),
+    ((64, 128), 20, kernels.directly, kernels.by_product, in_steps_of_one),
+    ((128, 128), 20, kernels.in_reverse, kernels.by_product, natively),
+    ((64, 64), 40, kernels.in_reverse, None, natively),
+    ((3, 64), 12, None, None, by_windows),
+    ((64, 3), 12, None, None, None),
 ]
 
 
-@pytest.mark.parametrize(("channels", "side", "way", "back"), WITHOUT_STRIDE)
+@pytest.mark.parametrize(("channels", "side", "way", "on", "back"), WITHOUT_STRIDE)
 @pytest.mark.parametrize("padding", [0, 1, (2, 0)])
-def test_without_a_stride_every_spelling_is_the_convolution(channels, side, way, back, padding):
+def test_without_a_stride_every_spelling_is_the_convolution(channels, side, way, on, back, padding):
     ins, outs = channels
     x = torch.randn(2, ins, side, side + 1, dtype=torch.float64, generator=G).requires_grad_()
     weight = torch.randn(outs, ins, 3, 3, dtype=torch.float64, generator=G)
@@ -109,6 +111,7 @@ def test_without_a_stride_every_spelling_is_the_convolution(channels, side, way,
     for spelled in (kernels.directly, kernels.in_reverse, kernels.by_product):
         torch.testing.assert_close(spelled(x.detach(), weight, pair(padding)), y.detach())
     assert kernels.spelling(weight.shape, pair(padding), x.shape[2:]) is way
+    assert kernels.forward(weight.shape, pair(padding), x.shape[2:]) is on
     call = Convolution(weight, x.shape, (1, 1), pair(padding), (1, 1), 1)
     assert quick(call, cuda=True) is back
     assert quick(call, cuda=False) is None
@@ -168,22 +171,23 @@ def test_only_kernels_that_were_measured_are_spelled_otherwise():
         ((128, 128, 3, 3), (3, 3)),
     ):
         assert kernels.spelling(shape, padding, (16, 16)) is None
+        assert kernels.forward(shape, padding, (20, 20)) is None
         call = Convolution(torch.zeros(shape), torch.Size((1, 128, 16, 16)), (1, 1), padding, (1, 1), 1)
         assert quick(call, cuda=True) is None
 
 
 @pytest.mark.parametrize("bias", [None, "positional", "named"])
-@pytest.mark.parametrize("way", [kernels.in_reverse, kernels.by_product, kernels.directly, None])
+@pytest.mark.parametrize("way", [kernels.by_product, None])
 def test_a_pass_ahead_has_its_bias(monkeypatch, bias, way):
     x, weight = torch.randn(3, 4, 6, 6, generator=G), torch.randn(5, 4, 3, 3, generator=G)
     offset = torch.randn(5, generator=G)
     args = (x, weight, *((offset,) if bias == "positional" else ()))
     kwargs = {"padding": 1, **({"bias": offset} if bias == "named" else {})}
     operation = Operation.parse(F.conv2d, args, kwargs)
-    monkeypatch.setattr(kernels, "spelling", lambda *_: way)
+    monkeypatch.setattr(kernels, "forward", lambda *_: way)
     assert ahead(operation, Convolution.of(operation), cuda=False) is operation
     run = ahead(operation, Convolution.of(operation), cuda=True)
-    assert (run is operation) == (way in (kernels.directly, None))
+    assert (run is operation) == (way is None)
     torch.testing.assert_close(run(x), F.conv2d(*args, **kwargs))
 
 
@@ -267,6 +271,7 @@ def test_gradients_are_those_of_autograd_in_every_spelling(name, way, as_on_a_gp
 
     used = []
     monkeypatch.setattr(kernels, "spelling", spelling)
+    monkeypatch.setattr(kernels, "forward", spelling)
     monkeypatch.setattr(convolutions, "ahead", lambda operation, call, cuda: ahead(operation, call, True))
     torch.testing.assert_close(gradient(model, x, QuickTransposes()), expected)
     assert used or name in ("transformer", "grouped")  # whose convolutions take strides

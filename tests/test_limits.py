@@ -1,5 +1,7 @@
 """Where the rule engine ends: precision, mixed samples, cut paths, branches, devices."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,6 +16,7 @@ from verax.engine.multipliers import Rectified, deeplift
 from verax.engine.relevance import LRP, Composite
 from verax.errors import UnsupportedOperation, VeraxError
 from verax.methods import METHODS as REGISTERED
+from verax.networks.starts import initialise
 
 TARGETS = torch.tensor([0, 1, 2, 0])
 EPSILON = Composite(rules.epsilon(), rules.epsilon())
@@ -384,6 +387,23 @@ def test_a_gpu_gives_the_maps_of_the_cpu(method):
         assert error(found.cpu(), wanted) < 1e-9
         with torch.autocast("cuda", torch.float16):
             assert error(METHODS[method](model, x.cuda(), TARGETS.cuda()).cpu(), wanted) < 1e-9
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_breaks_ties_of_flat_pictures_as_the_cpu_does():
+    """In a box all windows are the same, and of equals a pooling takes the first: no noise may decide."""
+    cases = verax.task("textbox/simple-nr").cases(n=1)
+    model = initialise("vgg16", 2, 0).eval()
+    maps = {
+        device: verax.explain(
+            copy.deepcopy(model).to(device, dtype),
+            cases.inputs.to(device, dtype),
+            cases.targets.to(device),
+            method="integrated-gradients@published",
+        ).cpu()
+        for device, dtype in (("cpu", torch.float64), ("cuda", torch.float32))
+    }
+    assert error(maps["cuda"], maps["cpu"]) < 0.01
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -283,8 +283,8 @@ def ahead(operation: Operation, call: Convolution, cuda: bool) -> Callable[[Tens
     plain = call.groups == 1 and len(call.stride) == 2 and {*call.stride, *call.dilation} == {1}
     spelling = None
     if cuda and plain:
-        spelling = kernels.spelling(call.weight.shape, call.padding, call.shape[2:])
-    if spelling is None or spelling is kernels.directly:
+        spelling = kernels.forward(call.weight.shape, call.padding, call.shape[2:])
+    if spelling is None:
         return operation
     bias = operation.kwargs.get("bias", (*operation.args, None, None)[2])
 
