@@ -4,7 +4,8 @@
 
 For layers of VGG16, ResNet-18 (at 64 and 224 pixels) and AlexNet: TFLOP/s of the convolution and of its
 transpose as PyTorch has them, and of the spellings in `verax.engine.kernels`; a star is at the one that is
-chosen, and an equals sign at those that made the same of the same windows, as passes forward must. "turned" is the convolution written as the transpose of another, and the other way round.
+chosen, and an equals sign at those that made the same of the same windows, as passes forward must. "turned"
+is the convolution written as the transpose of another, and the other way round.
 """
 
 from __future__ import annotations
