@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import re
 import sys
 from dataclasses import replace
@@ -134,22 +135,30 @@ def manifest(network, training):
              "explaining_seconds": 4.0, "scoring_seconds": 1.0},
         ],
         "failures": [{"unit": unit, "method": ""}] if network == "vit" else [],
+        "certificates": [
+            {"task": f"textbox/{name}", "network": network, "seed": 0, "passed": name == "simple-fr"}
+            for name in ("simple-fr", "simple-nr")
+        ],
     }  # fmt: skip
 
 
 def test_phases_of_a_command_add_up_and_parts_of_a_study_are_joined(load, tmp_path):
-    journeys = load("journeys")
+    journeys, report = load("journeys"), tmp_path / "report.html"
     (tmp_path / "manifest.json").write_text(json.dumps(manifest("vgg16", 7.0)))
+    report.touch()
+    os.utime(tmp_path / "manifest.json", (100, 100))
+    os.utime(report, (102, 102))
     first = {"command": "a", "seconds": 25.0} | journeys.studied(tmp_path, 25.0)
     assert sum(first["phases"].values()) == 25
-    assert first["phases"]["training"] == 15
+    assert (first["phases"]["training"], first["phases"]["reports"]) == (13, 2)
     assert first["networks"] == {"vgg16": {"trained": 2, "training": 14.0, "explaining": 4.0}}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest("vit", 2.0)))
     second = {"command": "b", "seconds": 15.0} | journeys.studied(tmp_path, 15.0)
     both = journeys.together(first, second)
-    assert both["seconds"] == 40 == sum(both["phases"].values())
+    assert both["seconds"] == 40 == pytest.approx(sum(both["phases"].values()))
     assert list(both["networks"]) == ["vgg16", "vit"]
-    assert both["not certified"] == ["textbox/simple-fr vit seed 0"]
+    names = ("textbox/simple-fr vit", "textbox/simple-nr vgg16", "textbox/simple-nr vit")
+    assert both["not certified"] == [f"{name} seed 0" for name in names]
     assert journeys.together(both, first) is first  # measured again: what was joined with it is out of date
     assert journeys.together(None, first) is first
     inside = {"certificates": 1.0, "explaining": 2.0, "scoring": 3.0}

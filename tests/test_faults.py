@@ -66,13 +66,14 @@ def own():
 @pytest.fixture
 def computed(monkeypatch):
     names = []
-    compute = Bench.compute
+    begin = Bench.begin
 
-    def watched(self, unit):
-        names.append(unit.name)
-        return compute(self, unit)
+    def watched(self, unit, given=None):
+        if given is None:
+            names.append(unit.name)
+        return begin(self, unit, given)
 
-    monkeypatch.setattr(Bench, "compute", watched)
+    monkeypatch.setattr(Bench, "begin", watched)
     return names
 
 

@@ -11,7 +11,7 @@ from verax.networks import batches
 from verax.networks.inference import predictions
 from verax.studies import plan as planning
 from verax.studies import spec as specs
-from verax.studies.execution import Bench, task_references, training_inputs
+from verax.studies.execution import Bench, Block, task_references, training_inputs
 
 STUDY = {
     "name": "references",
@@ -52,10 +52,10 @@ def test_the_published_deep_shap_explains_the_true_label(own_store):
     model, cases, predicted = found.load()
     assert torch.equal(predictions(model, cases.inputs), predicted)
     wrong = 1 - cases.targets  # as if the network had been wrong everywhere
-    found._loaded = (0, 1), cases, wrong
+    found._block, found._predicted = Block(0, 1, cases), wrong
     settings = found.settings(unit)
     asked = verax.explain(model, cases.inputs, cases.targets, unit.method, settings=settings)
-    kept = found.compute(unit)
+    kept = found.begin(unit)()
     expected = verax.score(asked, cases, "published", predictions=wrong, transfer="shap")
     assert kept.tables["published"]["pafl"].equals(expected["pafl"])
     assert kept.info["wrong"] == len(cases)

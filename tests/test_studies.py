@@ -47,13 +47,14 @@ def somewhere(tmp_path, monkeypatch):
 def computed(monkeypatch):
     """Names of the units that are really computed."""
     names = []
-    compute = Bench.compute
+    begin = Bench.begin
 
-    def watched(self, unit):
-        names.append(unit.name)
-        return compute(self, unit)
+    def watched(self, unit, given=None):
+        if given is None:
+            names.append(unit.name)
+        return begin(self, unit, given)
 
-    monkeypatch.setattr(Bench, "compute", watched)
+    monkeypatch.setattr(Bench, "begin", watched)
     return names
 
 
@@ -147,19 +148,19 @@ def test_rerunning_does_only_what_is_missing(computed):
 
 
 def test_an_interruption_keeps_what_is_finished(computed, monkeypatch):
-    compute = Bench.compute
+    begin = Bench.begin
 
-    def interrupted(self, unit):
+    def interrupted(self, unit, given):
         if len(computed) == 5:
             raise KeyboardInterrupt
-        return compute(self, unit)
+        return begin(self, unit, given)
 
-    monkeypatch.setattr(Bench, "compute", interrupted)
+    monkeypatch.setattr(Bench, "begin", interrupted)
     with pytest.raises(Interrupted, match=r"5 of 14 units are finished.*same command"):
         verax.run(SMALL, quiet=True)
     done = list(computed)
     computed.clear()
-    monkeypatch.setattr(Bench, "compute", compute)
+    monkeypatch.setattr(Bench, "begin", begin)
     resumed = verax.run(SMALL, quiet=True, out="resumed")
     assert len(computed) == 9
     assert not set(computed) & set(done)

@@ -28,7 +28,7 @@ _MINE = threading.local()
 
 
 def aside(device: torch.device) -> torch.cuda.Stream:
-    """The stream on which this thread records: one for all of its recordings.
+    """The stream on which this thread records, or works beside others: one for all of its recordings.
 
     Torch has 32 streams, which it hands out in turn. Where every recording asked for another one, the one
     that a thread records on would soon be the one that another thread works on, whose work would be recorded

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor, nn
 
@@ -34,6 +33,23 @@ VECTORS = 50
 """Maps of vectors that are kept of each unit, for pictures and to compare networks."""
 
 
+@dataclass(frozen=True)
+class Block:
+    """Cases that all methods and networks of a task have in common.
+
+    Attributes:
+        start: the first case of each bucket.
+        count: cases of each bucket.
+        cases: these.
+        told: the same with each kind of truth that was asked for.
+    """
+
+    start: int
+    count: int
+    cases: Cases
+    told: dict[str, Cases] = field(default_factory=dict)
+
+
 @dataclass
 class Bench:
     """One subject on the bench: its network, cases and predictions, loaded when first needed.
@@ -52,8 +68,15 @@ class Bench:
     metrics: tuple[Metric, ...] = ()
     maps: Tensor | None = field(default=None, repr=False)
     _model: nn.Module | None = field(default=None, repr=False)
-    _loaded: tuple[tuple[int, int], Cases, Tensor] | None = field(default=None, repr=False)
+    _block: Block | None = field(default=None, repr=False)
+    _predicted: Tensor | None = field(default=None, repr=False)
     _drawn: dict[int, Tensor] = field(default_factory=dict, repr=False)
+
+    def after(self, other: Bench) -> Bench:
+        """This bench with the cases that another one drew last, where they are of the same task."""
+        if other.subject.task is self.subject.task and other.study == self.study:
+            self._block = other._block
+        return self
 
     def model(self) -> nn.Module:
         """The network."""
@@ -75,11 +98,20 @@ class Bench:
             start: the first case of each bucket.
             count: cases of each bucket (default: as many as the study has).
         """
-        model, block = self.model(), (start, count or self.study.samples)
-        if self._loaded is None or self._loaded[0] != block:
-            cases = self.subject.task.cases(n=block[1], seed=self.study.seed, start=start).to(self.device)
-            self._loaded = block, cases, predictions(model, cases.inputs)
-        return model, self._loaded[1], self._loaded[2]
+        model, count = self.model(), count or self.study.samples
+        if self._block is None or (self._block.start, self._block.count) != (start, count):
+            cases = self.subject.task.cases(n=count, seed=self.study.seed, start=start).to(self.device)
+            self._block, self._predicted = Block(start, count, cases), None
+        if self._predicted is None:
+            self._predicted = predictions(model, self._block.cases.inputs)
+        return model, self._block.cases, self._predicted
+
+    def told(self, kind: str) -> Cases:
+        """The block of cases that was loaded last with a kind of truth about them."""
+        assert self._block is not None
+        if kind not in self._block.told:
+            self._block.told[kind] = self.subject.task.retell(self._block.cases, kind)
+        return self._block.told[kind]
 
     def settings(self, unit: Unit | Cell) -> dict[str, Any]:
         """The parameters of a unit or cell; ``references = "task:N"`` becomes N training inputs, drawn once.
@@ -109,20 +141,28 @@ class Bench:
             found["references"] = self._drawn[count]
         return found
 
-    def compute(self, unit: Unit) -> Result:
-        """The result of one unit of this subject."""
+    def begin(self, unit: Unit, given: Tensor | None = None) -> Callable[[], Result]:
+        """Explain a unit of this subject, or certify it; what comes back scores the maps and asks no network.
+
+        A GPU waits while scores are counted and tables are made: that may be done in another thread, and
+        the next unit explained meanwhile.
+
+        Args:
+            unit: of this subject.
+            given: its raw attributions, where they were kept: they are scored again, not computed.
+        """
         start = time.perf_counter()
         self.maps = None
-        result = self._certify(unit.count) if unit.method is None else self._explain(unit)
-        result.info["seconds"] = time.perf_counter() - start
-        return result
+        finish = self._certify(unit.count) if unit.method is None else self._explain(unit, given)
+        spent = time.perf_counter() - start
 
-    def rescore(self, unit: Unit, maps: Tensor) -> Result:
-        """The result of a unit whose raw attributions were kept: they are scored again, not computed."""
-        start = time.perf_counter()
-        result = self._explain(unit, maps)
-        result.info["seconds"] = time.perf_counter() - start
-        return result
+        def rest() -> Result:
+            start = time.perf_counter()
+            result = finish()
+            result.info["seconds"] = spent + time.perf_counter() - start
+            return result
+
+        return rest
 
     def try_out(self, unit: Cell) -> None:
         """Explain one case, for the errors that bad parameters raise."""
@@ -148,15 +188,15 @@ class Bench:
             for metric in self.metrics:
                 measure(metric, prepared_by(metric.protocol, cases.inputs), cases.truth)
 
-    def _certify(self, count: int) -> Result:
+    def _certify(self, count: int) -> Callable[[], Result]:
         model, task = self.model(), self.subject.task
         if is_regression(task):
             fit = fits.certify(model, task, n=max(2, count), seed=self.study.seed)
             tables = {"measures": fit.measures, "elements": fit.elements}
-            return Result(tables, {}, {"certificate": fit.summary()})
+            return lambda: Result(tables, {}, {"certificate": fit.summary()})
         certificate = certify(model, task, n=count, seed=self.study.seed)
         tables = {"accuracy": certificate.accuracy, "interventions": certificate.interventions}
-        return Result(tables, {}, {"certificate": certificate.summary()})
+        return lambda: Result(tables, {}, {"certificate": certificate.summary()})
 
     @property
     def seed(self) -> int:
@@ -192,67 +232,62 @@ class Bench:
 
         return with_halving(compute, 1024 if self.device.type == "cuda" else 64)
 
-    def _explain(self, unit: Unit, given: Tensor | None = None) -> Result:
+    def _explain(self, unit: Unit, given: Tensor | None) -> Callable[[], Result]:
         assert unit.method is not None
         model, cases, predicted = self.load(unit.start, unit.count)
-        seed = self.seed
-        settings = self.settings(unit)
+        method, seed, settings = unit.method, self.seed, self.settings(unit)
         asked = self.asked(unit, cases, predicted)
 
         start = time.perf_counter()
         maps = self.attributions(unit, cases, asked) if given is None else given.to(self.device)
         self.maps = maps
         kinds = {protocol: truth_of(protocol) for protocol in self.study.protocols}
-        told = {kind: self.subject.task.retell(cases, kind) for kind in set(kinds.values())}
+        told = {kind: self.told(kind) for kind in set(kinds.values())}
         # only the oracle shows another map when another truth is told
         shown = {
             kind: self.attributions(unit, told[kind], asked)
-            if unit.method.family == "truth" and kind != "rule"
+            if method.family == "truth" and kind != "rule"
             else maps
             for kind in told
         }
         if maps.is_cuda:
             torch.cuda.synchronize(maps.device)
-        explained = time.perf_counter()
-        tables = {
-            protocol: score(
-                shown[kinds[protocol]],
-                told[kinds[protocol]],
-                protocol,
-                metrics=[metric for metric in self.metrics if reads(metric, protocol)],
-                predictions=asked if protocol == "faithfulness" else predicted,
-                transfer=unit.method.transfer,
-                model=model,
-                method=unit.method,
-                settings=settings,
-                seed=seed,
-            )
-            for protocol in self.study.protocols
-        }
-        scored = time.perf_counter()
-        first = tables[self.study.protocols[0]]
-        info: dict[str, Any] = {
-            "samples": len(cases),
-            "wrong": int((predicted != cases.targets).sum()),
-            "degenerate": int(first["degenerate"].sum()),
-            "explaining_seconds": explained - start,
-            "scoring_seconds": scored - explained,
-        }
-        gap = completeness_error(
-            unit.method,
-            model,
-            cases.inputs,
-            asked,
-            maps,
-            settings,
-            seed=seed,
-            ids=cases.ids,
-        )
-        kept = {"maps": thumbnails(maps, cases, unit.start)}
+        spent = time.perf_counter() - start
+        gap = completeness_error(method, model, cases.inputs, asked, maps, settings, seed=seed, ids=cases.ids)
         if gap is not None:
-            info["completeness_error"] = {"median": float(gap.median()), "largest": float(gap.max())}
-            kept["completeness"] = gap.double().cpu().contiguous()  # medians of blocks cannot be joined
-        return Result(tables, kept, info)
+            gap = gap.double().cpu().contiguous()
+
+        def finish() -> Result:
+            start = time.perf_counter()
+            tables = {
+                protocol: score(
+                    shown[kinds[protocol]],
+                    told[kinds[protocol]],
+                    protocol,
+                    metrics=[metric for metric in self.metrics if reads(metric, protocol)],
+                    predictions=asked if protocol == "faithfulness" else predicted,
+                    transfer=method.transfer,
+                    model=model,
+                    method=method,
+                    settings=settings,
+                    seed=seed,
+                )
+                for protocol in self.study.protocols
+            }
+            info: dict[str, Any] = {
+                "samples": len(cases),
+                "wrong": int((predicted != cases.targets).sum()),
+                "degenerate": int(tables[self.study.protocols[0]]["degenerate"].sum()),
+                "explaining_seconds": spent,
+                "scoring_seconds": time.perf_counter() - start,
+            }
+            kept = {"maps": thumbnails(maps, cases, unit.start)}
+            if gap is not None:
+                info["completeness_error"] = {"median": float(gap.median()), "largest": float(gap.max())}
+                kept["completeness"] = gap  # medians of blocks cannot be joined
+            return Result(tables, kept, info)
+
+        return finish
 
 
 def task_references(value: object) -> int | None:
@@ -293,34 +328,3 @@ def thumbnails(maps: Tensor, cases: Cases, start: int = 0) -> Tensor:
     chosen = maps[first.to(maps.device)].sum(1).double()
     largest = chosen.abs().flatten(1).amax(1)[:, None, None]
     return (chosen / torch.where(largest > 0, largest, 1)).half().cpu().contiguous()
-
-
-def long_table(unit: Unit, result: Result) -> pd.DataFrame:
-    """A unit's scores as rows, one for each protocol, metric and sample.
-
-    Scores that are not defined (nothing to focus on, or a wrong prediction under `sound`) have no row.
-    """
-    parts = []
-    for protocol, wide in result.tables.items():
-        metrics = [c for c in wide.columns if c not in ("sample", "group", "degenerate", "wrong")]
-        values = wide[metrics].to_numpy(dtype=float).T
-        metric, row = np.nonzero(~np.isnan(values))
-        parts.append(
-            {
-                "protocol": np.full(len(row), protocol, dtype=object),
-                "metric": np.array(metrics, dtype=object)[metric],
-                "group": wide["group"].to_numpy()[row],
-                "sample": wide["sample"].to_numpy()[row],
-                "value": values[metric, row],
-                "degenerate": wide["degenerate"].to_numpy()[row],
-            }
-        )
-    subject = unit.subject
-    same = {
-        "task": subject.task.name,
-        "network": subject.network,
-        "seed": subject.seed,
-        "method": unit.label,
-    }
-    # plain arrays: pandas takes 30 ms to melt a table of any size, and a study has thousands
-    return pd.DataFrame({**same, **{name: np.concatenate([p[name] for p in parts]) for name in parts[0]}})

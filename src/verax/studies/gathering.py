@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from numpy.typing import NDArray
 
 from verax.metrics.scoring import metric_names
 from verax.studies.driving import Stores
 from verax.studies.entries import Result
-from verax.studies.execution import long_table
 from verax.studies.plan import Plan
 from verax.studies.units import Cell, Unit
 
@@ -36,6 +37,8 @@ SCHEMA = pa.schema(
         "degenerate": pa.bool_(),
     }
 )
+_TYPES = [(field.name, field.type) for field in SCHEMA]
+_NO_METRICS = frozenset({"sample", "group", "degenerate", "wrong"})
 
 
 @dataclass
@@ -57,10 +60,9 @@ def whole(unit: Unit, result: Result, plan: Plan) -> bool:
     """Whether a stored result has all that its unit leaves behind."""
     if unit.method is None:
         return "certificate" in result.info
-    needed = {"sample", "group", "degenerate", "wrong"}
     tables = [result.tables.get(protocol) for protocol in plan.study.protocols]
     return "maps" in result.maps and all(
-        table is not None and {*needed, *metric_names(protocol, plan.metrics)} <= set(table.columns)
+        table is not None and {*_NO_METRICS, *metric_names(protocol, plan.metrics)} <= set(table.columns)
         for protocol, table in zip(plan.study.protocols, tables, strict=True)
     )
 
@@ -91,7 +93,7 @@ def gather(
             for unit, result in _read(cell, plan, stores, found):
                 parts.append(Result({}, result.maps, result.info))
                 if unit.method is not None and not found.lost:
-                    table = _arrow(unit, result)
+                    table = score_rows(unit, result)
                     found.rows += len(table)
                     waiting.append(table)
                     if sum(map(len, waiting)) >= ROWS:
@@ -127,15 +129,34 @@ def _in_order(unit: Unit, result: Result, plan: Plan) -> Result:
     return Result(tables, result.maps, {**result.info, "degenerate": int(first["degenerate"].sum())})
 
 
-def _arrow(unit: Unit, result: Result) -> pa.Table:
-    frame = long_table(unit, result)
-    columns = [
-        pa.array(frame[name], SCHEMA.field(name).type.value_type).dictionary_encode()
-        if SCHEMA.field(name).type == _WORDS
-        else pa.array(frame[name], SCHEMA.field(name).type)
-        for name in SCHEMA.names
-    ]
-    return pa.table(columns, schema=SCHEMA)
+def score_rows(unit: Unit, result: Result) -> pa.Table:
+    """A unit's scores as rows, one for each protocol, metric and sample.
+
+    Scores that are not defined (nothing to focus on, or a wrong prediction under `sound`) have no row.
+    """
+    subject = unit.subject
+    same = {"task": subject.task.name, "network": subject.network, "method": unit.label}
+    parts = []
+    for protocol, wide in result.tables.items():
+        metrics = [c for c in wide.columns if c not in _NO_METRICS]
+        values = wide[metrics].to_numpy(dtype=float).T
+        metric, row = np.nonzero(~np.isnan(values))
+        if not len(row):
+            continue
+        used, place = np.unique(metric, return_inverse=True)
+        first = np.zeros_like(place)
+        words = {name: _coded(first, [word]) for name, word in {**same, "protocol": protocol}.items()}
+        words["metric"] = _coded(place, [metrics[number] for number in used])
+        numbers = {name: wide[name].to_numpy()[row] for name in ("group", "sample", "degenerate")}
+        numbers |= {"seed": np.full(len(row), subject.seed), "value": values[metric, row]}
+        columns = [words[name] if name in words else pa.array(numbers[name], kind) for name, kind in _TYPES]
+        parts.append(pa.table(columns, schema=SCHEMA))
+    return pa.concat_tables(parts) if parts else SCHEMA.empty_table()
+
+
+def _coded(places: NDArray[np.intp], words: Sequence[str]) -> pa.DictionaryArray:
+    """Words by their places in a list."""
+    return pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), pa.array(words, pa.string()))
 
 
 _COUNTS = ("samples", "wrong", "degenerate", "explaining_seconds", "scoring_seconds", "seconds")

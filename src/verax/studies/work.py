@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -45,6 +46,9 @@ THREADS = 1
 """Of torch while a unit is computed on a CPU, whatever the executor. How many threads share a sum decides its
 last digit (seen in maps of batches that cannot be cut evenly), so that all units have the same number; more
 cores are used by more workers."""
+
+_ASK_NOTHING = frozenset({"published", "sound", "sound:counterfactual", "sound:shapley", "exact"})
+"""Protocols that look at maps and truth alone."""
 
 Dumps = Callable[[object], bytes]
 """Turns what travels into bytes that `pickle.loads` understands."""
@@ -213,8 +217,12 @@ _BENCHES: dict[tuple[str, str, str], Bench] = {}
 def _bench(brief: Brief, cell: Cell, device: torch.device) -> Bench:
     place = (brief.token, cell.subject.name, str(device))
     if place not in _BENCHES:
+        bench = Bench(cell.subject, brief.study, device, brief.metrics)
+        for (token, _, where), last in _BENCHES.items():
+            if (token, where) == (brief.token, str(device)):
+                bench.after(last)
         _BENCHES.clear()
-        _BENCHES[place] = Bench(cell.subject, brief.study, device, brief.metrics)
+        _BENCHES[place] = bench
     return _BENCHES[place]
 
 
@@ -260,38 +268,85 @@ def perform(
         device: where to compute.
         keep: the context that puts back what belongs to the whole process.
     """
-    start = time.perf_counter()
-    bare = job._replace(maps=None)
-    try:
+
+    def whole() -> Outcome:
         with keep(device):
-            if brief.training:
-                taught = _taught(brief, brief.cells[job.cell], device)
-                return Outcome(bare, network=taught, seconds=time.perf_counter() - start)
-            unit = brief.unit(job)
-            bench, kind = _bench(brief, unit.cell, device), _kind(brief, unit, job)
-            needed = _NEEDED.get(kind, _UNKNOWN)
-            memory = Memory(device) if device.type != "cpu" or needed == _UNKNOWN else None
-            if job.maps is None:
-                result = bench.compute(unit)
-            else:
-                result = bench.rescore(unit, load_tensors(job.maps)["raw"])
-            if memory is not None:
-                needed = memory.peak()
-                _remember(kind, needed)
-            result.info.update(unit=unit.name, code=code_digest(), peak_bytes=needed)
-            entry = pack(job.key, result)
-            raw, bench.maps = bench.maps, None
-            maps = shown = None
-            if raw is not None and brief.keep_maps and job.maps is None:
-                about = {"unit": unit.name, "code": explaining_digest()}
-                maps = pack(unit.maps_key, Result({}, {"raw": raw.cpu().contiguous()}, about))
-            if raw is not None and (many := brief.shown.get(job.cell, 0)) > job.start:
-                shown = _shown(raw, job, many)
+            return _trained(brief, job, device) if brief.training else _begun(brief, job, device)()
+
+    return _caught(job, whole)
+
+
+def begin(brief: Brief, job: Job, device: torch.device) -> Callable[[], Outcome]:
+    """Explain what a job asks for; what comes back does the rest of it (`apart`), in any thread."""
+    rest = list[Callable[[], Outcome]]()
+
+    def explained() -> Outcome:
+        with pinned(device):
+            rest.append(_begun(brief, job, device))
+        return Outcome(job)
+
+    failed = _caught(job, explained)
+    return partial(_caught, job, rest[0]) if rest else lambda: failed
+
+
+def apart(brief: Brief, job: Job) -> bool:
+    """Whether a job can be done in halves: with methods and metrics of verax, none of which asks the network.
+
+    Code of other people may keep things for later, and a time limit is for the whole of a job.
+    """
+    method = brief.cells[job.cell].method
+    known = method is None or method.builtin
+    asks = any(protocol not in _ASK_NOTHING for protocol in brief.study.protocols)
+    return known and not (asks or brief.metrics or brief.training or brief.time_limit is not None)
+
+
+def _caught(job: Job, doing: Callable[[], Outcome]) -> Outcome:
+    """An outcome, or why there is none."""
+    start = time.perf_counter()
+    try:
+        return doing()
     except OutputError:
         raise
     except (Exception, OutOfTime, SystemExit) as error:  # other people's code may raise anything
-        return Outcome(bare, failure=describe(error), seconds=time.perf_counter() - start)
-    return Outcome(bare, entry, maps, None, shown, time.perf_counter() - start)
+        return Outcome(job._replace(maps=None), failure=describe(error), seconds=time.perf_counter() - start)
+
+
+def _begun(brief: Brief, job: Job, device: torch.device) -> Callable[[], Outcome]:
+    """The first half of a job, and the second, which packs its result."""
+    start = time.perf_counter()
+    unit = brief.unit(job)
+    bench, kind = _bench(brief, unit.cell, device), _kind(brief, unit, job)
+    needed = _NEEDED.get(kind, _UNKNOWN)
+    memory = Memory(device) if device.type != "cpu" or needed == _UNKNOWN else None
+    finish = bench.begin(unit, None if job.maps is None else load_tensors(job.maps)["raw"])
+    if memory is not None:
+        needed = memory.peak()
+        _remember(kind, needed)
+    raw, bench.maps = bench.maps, None
+    spent = time.perf_counter() - start
+
+    def rest() -> Outcome:
+        start = time.perf_counter()
+        result = finish()
+        result.info.update(unit=unit.name, code=code_digest(), peak_bytes=needed)
+        entry = pack(job.key, result)
+        maps = shown = None
+        if raw is not None and brief.keep_maps and job.maps is None:
+            about = {"unit": unit.name, "code": explaining_digest()}
+            maps = pack(unit.maps_key, Result({}, {"raw": raw.cpu().contiguous()}, about))
+        if raw is not None and (many := brief.shown.get(job.cell, 0)) > job.start:
+            shown = _shown(raw, job, many)
+        seconds = spent + time.perf_counter() - start
+        return Outcome(job._replace(maps=None), entry, maps, None, shown, seconds)
+
+    return rest
+
+
+def _trained(brief: Brief, job: Job, device: torch.device) -> Outcome:
+    """Train the network of a job."""
+    start = time.perf_counter()
+    taught = _taught(brief, brief.cells[job.cell], device)
+    return Outcome(job._replace(maps=None), network=taught, seconds=time.perf_counter() - start)
 
 
 def _taught(brief: Brief, cell: Cell, device: torch.device) -> Packed:
