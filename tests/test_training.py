@@ -14,7 +14,7 @@ from torch import nn
 
 import verax
 from verax.errors import InvalidParameter, MissingFile, UnknownName, WeightsError
-from verax.networks import NETWORKS, attacks, batches, library, names, records, training, vgg
+from verax.networks import NETWORKS, attacks, batches, library, names, records, steps, training, vgg
 from verax.networks.losses import clipped
 from verax.networks.recipes import RECIPES, Recipe, find_recipe, fitted
 from verax.networks.steps import Stepper, aside, ends, schedule, strengths
@@ -244,6 +244,41 @@ def test_swift_networks_have_as_many_scenes_as_fast_ones_at_the_most():
     )
     assert swift == replace(robust, epochs=3)
     assert names.everywhere("cnn@robust-swift")
+
+
+def test_a_network_that_is_tolerant_learns_in_half_precision(monkeypatch):
+    """As on a GPU: all of its arithmetic, but not the weights that are kept."""
+    recipe = replace(find_recipe("swift"), rate=1e-3, batch=8)
+    cases = task().cases(n=4)
+    kinds, steppers = [], []
+    linear = torch.nn.functional.linear
+    monkeypatch.setattr(
+        torch.nn.functional, "linear", lambda x, *rest: kinds.append(x.dtype) or linear(x, *rest)
+    )
+    for half in (False, True):
+        model = initialise("vit", 2, 0)
+        stepper = Stepper(model, recipe, 63)
+        assert not stepper.whole  # on a CPU
+        if half:
+            stepper.whole, stepper.halved = True, steps._halved(model)
+            assert stepper.halved == {name for name, _ in model.named_parameters()}
+        for rows in torch.split(torch.arange(16), 8):
+            stepper(cases.inputs[rows], cases.targets[rows])
+        steppers.append(stepper)
+    whole, half = steppers
+    assert kinds[0] == torch.float32
+    assert kinds[-1] == torch.bfloat16
+    assert half.weights.dtype == torch.float32
+    first = initialise("vit", 2, 0)
+    begun = torch.cat([steps._flatten(p.detach()) for p in first.parameters()])
+    assert (half.weights - whole.weights).norm() < 0.5 * (whole.weights - begun).norm()
+    assert (half.history[:2, 0] - whole.history[:2, 0]).abs().max() < 0.05
+
+
+def test_a_robust_network_starts_from_the_quickest_that_is_there():
+    robust = training.prepare(task(), "cnn4@robust-swift")[1]
+    assert training.origins("cnn4", robust) == ["cnn4@published", "cnn4@swift", "cnn4"]
+    assert training.origins("cnn4", find_recipe("swift")) == []
 
 
 @pytest.mark.parametrize("wrong", [{"cycles": 0}, {"cycles": -1}, {"cycles": 1.0}, {"cycles": True}])

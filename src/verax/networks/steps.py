@@ -106,7 +106,13 @@ def _unflatten(row: Tensor, like: Tensor) -> Tensor:
 
 
 def _halved(model: nn.Module) -> frozenset[str]:
-    """The parameters that autocast rounds to half precision: those of convolutions and linear layers."""
+    """The parameters that autocast rounds to half precision: those of convolutions and linear layers.
+
+    A network that is `tolerant` has all of its arithmetic in half precision instead, normalisation and the
+    ways around its layers included, where most of the time of small transformers goes.
+    """
+    if _tolerant(model):
+        return frozenset(name for name, parameter in model.named_parameters() if parameter.requires_grad)
     return frozenset(
         f"{place}.{name}" if place else name
         for place, module in model.named_modules()
@@ -114,6 +120,10 @@ def _halved(model: nn.Module) -> frozenset[str]:
         for name, parameter in module.named_parameters(recurse=False)
         if parameter.requires_grad
     )
+
+
+def _tolerant(model: nn.Module) -> bool:
+    return getattr(model, "tolerant", False) is True
 
 
 class Stepper:
@@ -152,6 +162,7 @@ class Stepper:
             self.parameters[name].data = part
         self.device = self.weights.device
         rounded = rough and self.device.type == "cuda"
+        self.whole = rounded and _tolerant(model)
         self.halved = _halved(model) & self.parameters.keys() if rounded else frozenset()
         self.first, self.second = torch.zeros_like(self.weights), torch.zeros_like(self.weights)
         rate, beta1 = schedule(recipe, steps)
@@ -220,11 +231,12 @@ class Stepper:
         # from the device, not from Python: a recording would keep the numbers of its first step
         beta1, rate, correction, eps = self.table.index_select(0, self.place).view(-1).unbind()
         weights = self.weights.detach().requires_grad_()
-        with torch.autocast("cuda", torch.bfloat16, enabled=fast and self.rough, cache_enabled=False):
+        mixed = fast and self.rough and not self.whole
+        with torch.autocast("cuda", torch.bfloat16, enabled=mixed, cache_enabled=False):
             given = self._given(weights)
             if start is not None and self.recipe.adversary is not None:
                 pictures = self._attacked(pictures, labels, start, eps, given)
-            outputs = functional_call(self.model, given, pictures)
+            outputs = self._outputs(given, pictures)
             loss = self.loss(outputs, labels)
         asked = [outputs, weights, *self.parameters.values()]
         outer, slope, *outside = torch.autograd.grad(loss, asked, allow_unused=True)
@@ -265,6 +277,12 @@ class Stepper:
         halves = self._parts(weights.bfloat16()) if self.halved else {}
         return parts | {name: half for name, half in halves.items() if name in self.halved}
 
+    def _outputs(self, given: dict[str, Tensor], pictures: Tensor) -> Tensor:
+        if self.whole:
+            pictures = pictures.bfloat16()
+        outputs: Tensor = functional_call(self.model, given, pictures)
+        return outputs.float() if self.whole else outputs
+
     def _attacked(
         self, pictures: Tensor, labels: Tensor, start: Tensor, eps: Tensor, given: dict[str, Tensor]
     ) -> Tensor:
@@ -276,7 +294,7 @@ class Stepper:
         fixed = {name: part.detach() for name, part in given.items()}
         self.model.eval()
         worse = pgd(
-            lambda x: functional_call(self.model, fixed, x),
+            lambda x: self._outputs(fixed, x),
             pictures[kept:],
             labels[kept:],
             start[kept:],

@@ -124,7 +124,7 @@ def origins(architecture: str, plan: Recipe) -> list[str]:
     if plan.adversary is None:
         return []
     # the clipped loss has no gradient on networks that were not trained with it: nothing would be learned
-    known = ("published",) if plan.loss == "clipped" else ("published", "fast")
+    known = ("published",) if plan.loss == "clipped" else ("published", "swift", "fast")
     return [str(Name(architecture, recipe)) for recipe in known]
 
 

@@ -44,7 +44,13 @@ class Block(nn.Module):
 
 
 class ViT(nn.Module):
-    """Patches, blocks and a dense layer on the class token."""
+    """Patches, blocks and a dense layer on the class token.
+
+    Attributes:
+        tolerant: it may be trained with all of its arithmetic in half precision.
+    """
+
+    tolerant = True
 
     def __init__(self, classes: int) -> None:
         super().__init__()
