@@ -10,11 +10,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import save as save_tensors
 from torch import nn
 
 import verax
 from verax.errors import InvalidParameter, MissingFile, UnknownName, WeightsError
-from verax.networks import NETWORKS, attacks, batches, library, names, records, steps, training, vgg
+from verax.networks import NETWORKS, VECTORS, attacks, batches, library, names, records, steps, training, vgg
 from verax.networks.losses import clipped
 from verax.networks.recipes import RECIPES, Recipe, find_recipe, fitted
 from verax.networks.steps import Stepper, aside, ends, schedule, strengths
@@ -244,6 +245,22 @@ def test_swift_networks_have_as_many_scenes_as_fast_ones_at_the_most():
     )
     assert swift == replace(robust, epochs=3)
     assert names.everywhere("cnn@robust-swift")
+
+
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name != "wired"])  # which has no weights
+def test_a_stored_network_is_the_one_that_was_trained(name):
+    vectors = {"features": 20} if name in VECTORS else {}
+    made = initialise(name, 2, 3, **vectors)
+    kept = {k: t.half() if t.is_floating_point() else t for k, t in made.state_dict().items()}
+    data = save_tensors({k: t.contiguous() for k, t in kept.items()})
+    found = library.decode(data, name, 2, hashlib.sha256(data).hexdigest())
+    assert found.state_dict().keys() == kept.keys()
+    for key, tensor in found.state_dict().items():
+        assert tensor.dtype == (torch.float32 if kept[key].is_floating_point() else kept[key].dtype)
+        assert torch.equal(tensor, kept[key].to(tensor.dtype))
+    assert all(parameter.requires_grad for parameter in found.parameters())
+    assert not found.training
+    assert not any(buffer.is_meta for buffer in found.buffers())
 
 
 def test_a_network_that_is_tolerant_learns_in_half_precision(monkeypatch):

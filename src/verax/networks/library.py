@@ -27,12 +27,12 @@ from torch import Tensor, nn
 
 from verax.errors import InvalidParameter, MissingFile, OutputError, WeightsError
 from verax.files import store_folder, write_atomically
-from verax.networks import VECTORS, names
+from verax.networks import NETWORKS, VECTORS, names
 from verax.networks.names import Name
 from verax.networks.recipes import OWN
 from verax.networks.records import SEAL, Damage, damage, record, seal
 from verax.networks.regression import Fitted, check_network
-from verax.networks.starts import initialise
+from verax.networks.starts import bare, initialise
 from verax.networks.trained import Start, Trained
 from verax.networks.wired import WIRED, wire
 from verax.tasks import is_builtin
@@ -217,9 +217,16 @@ def _rebuilt(tensors: dict[str, Tensor], name: str, network: str, classes: int) 
         features = (
             first.shape[1] if first is not None and first.ndim == 2 else 1
         )  # 1: does not fit, and is refused
-    model = initialise(architecture, classes, seed=0, features=features)
+    ours = NETWORKS.builtin(architecture)  # others may compute things that are not stored
+    if ours:
+        model = bare(architecture, classes, features=features)
+    else:
+        model = initialise(architecture, classes, seed=0, features=features)
+    state = {
+        k: t.to(torch.float32 if t.is_floating_point() else t.dtype, copy=True) for k, t in tensors.items()
+    }
     try:
-        model.load_state_dict({k: t.float() if t.is_floating_point() else t for k, t in tensors.items()})
+        model.load_state_dict(state, assign=ours)
     except RuntimeError as error:
         raise WeightsError(f"The weights {name!r} do not fit the network {network!r}.") from error
     # convolutions run up to twice as fast on CPUs when their weights are laid out channels-last

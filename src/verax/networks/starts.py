@@ -30,3 +30,16 @@ def initialise(
         torch.manual_seed(seeding.key("initialise", *labels) & 0x7FFFFFFFFFFFFFFF)
         make = NETWORKS.get(name)
         return make(classes) if features is None else make(classes, features)
+
+
+def bare(name: str, classes: int, *, features: int | None = None) -> nn.Module:
+    """A network of verax's own without any weights, for those that are stored: drawing first ones takes time.
+
+    Args:
+        name: the architecture.
+        classes: how many outputs it has.
+        features: how many elements an input has, for networks that take vectors.
+    """
+    make = NETWORKS.get(name)
+    with torch.device("meta"):
+        return make(classes) if features is None else make(classes, features)
