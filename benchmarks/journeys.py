@@ -117,7 +117,9 @@ def together(old: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, Any]:
     kept = (old or {}).get("networks")
     if not kept or not new.get("networks") or set(kept) & set(new["networks"]):
         return new
-    phases = {word: old["phases"].get(word, 0) + value for word, value in new["phases"].items()}
+    if set(old["phases"]) != set(new["phases"]):  # of an older kind: not the same study
+        return new
+    phases = {word: old["phases"][word] + value for word, value in new["phases"].items()}
     return {
         "command": f"{old['command']}; {new['command']}",
         "seconds": old["seconds"] + new["seconds"],

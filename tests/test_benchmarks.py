@@ -161,6 +161,7 @@ def test_phases_of_a_command_add_up_and_parts_of_a_study_are_joined(load, tmp_pa
     assert both["not certified"] == [f"{name} seed 0" for name in names]
     assert journeys.together(both, first) is first  # measured again: what was joined with it is out of date
     assert journeys.together(None, first) is first
+    assert journeys.together({**first, "phases": {"scoring": 1.0}}, second) is second  # an older record
     inside = {"certificates": 1.0, "explaining": 2.0, "scoring": 3.0}
     rows = [("training", 5.0), ("explaining and scoring", 10.0), ("drawing", 1.0)]
     report = {

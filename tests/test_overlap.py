@@ -1,10 +1,12 @@
 """Jobs in halves: what was explained is scored beside the next explanation, with the same outcome."""
 
 import threading
+import time
 
 import pytest
 
 import verax
+from verax.devices import Memory
 from verax.errors import Interrupted
 from verax.studies import execution, work
 from verax.studies import plan as planning
@@ -125,22 +127,48 @@ def test_failures_of_either_half_are_outcomes(overlapping, monkeypatch):
     assert "integrated-gradients" in set(found.scores["method"])
 
 
-def test_an_interruption_keeps_what_is_finished(overlapping, monkeypatch):
-    begin, asked = Bench.begin, []
+def test_an_interruption_keeps_all_that_is_scored(overlapping, monkeypatch):
+    begin, asked, scored = Bench.begin, [], []
 
     def interrupted(self, unit, given=None):
         asked.append(unit.name)
         if len(asked) == 6:
+            time.sleep(0.5)
             raise KeyboardInterrupt
-        return begin(self, unit, given)
+        rest = begin(self, unit, given)
+
+        def finish():
+            result = rest()
+            scored.append(unit.name)
+            return result
+
+        return finish
 
     monkeypatch.setattr(Bench, "begin", interrupted)
-    with pytest.raises(Interrupted, match=r"of 18 units are finished"):
+    with pytest.raises(Interrupted) as stop:
         run("broken")
+    assert f"{len(scored)} of 18 units are finished" in str(stop.value)
+    assert scored
     monkeypatch.setattr(Bench, "begin", begin)
     again = run("broken")
-    assert 0 < again.manifest["computed_units"] + again.manifest["reused_units"] == 18
+    assert again.manifest["reused_units"] == len(scored)
+    assert again.manifest["computed_units"] == 18 - len(scored)
     assert not again.failures
+
+
+def test_memory_of_whole_jobs_has_that_of_scoring(monkeypatch):
+    peak, halves, begin = Memory.peak, [], Bench.begin
+
+    def noted(self, unit, given=None):
+        rest = begin(self, unit, given)
+        return lambda: halves.append("scored") or rest()
+
+    monkeypatch.setattr(Bench, "begin", noted)
+    monkeypatch.setattr(Memory, "peak", lambda self: halves.append("peak") or peak(self))
+    run("whole", networks=["cnn4"], certify=0)
+    assert halves
+    assert halves[::2] == ["scored"] * (len(halves) // 2)
+    assert halves[1::2] == ["peak"] * (len(halves) // 2)
 
 
 def test_networks_of_a_task_share_their_cases(monkeypatch):

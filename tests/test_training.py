@@ -263,6 +263,23 @@ def test_a_stored_network_is_the_one_that_was_trained(name):
     assert not any(buffer.is_meta for buffer in found.buffers())
 
 
+@pytest.mark.parametrize(
+    ("name", "part", "kind"),
+    [
+        ("cnn3", "weight", torch.complex64),
+        ("cnn3", "weight", torch.int64),
+        ("resnet18-coarse", "running_mean", torch.int64),
+        ("resnet18-coarse", "num_batches_tracked", torch.float32),
+    ],
+)
+def test_weights_of_another_kind_do_not_fit(name, part, kind):
+    state = {key: tensor.contiguous() for key, tensor in initialise(name, 2, 0).state_dict().items()}
+    key = next(key for key in state if key.endswith(part))
+    data = save_tensors({**state, key: state[key].to(kind)})
+    with pytest.raises(WeightsError, match="do not fit"):
+        library.decode(data, name, 2, hashlib.sha256(data).hexdigest())
+
+
 def test_a_network_that_is_tolerant_learns_in_half_precision(monkeypatch):
     """As on a GPU: all of its arithmetic, but not the weights that are kept."""
     recipe = replace(find_recipe("swift"), rate=1e-3, batch=8)

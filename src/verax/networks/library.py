@@ -222,10 +222,12 @@ def _rebuilt(tensors: dict[str, Tensor], name: str, network: str, classes: int) 
         model = bare(architecture, classes, features=features)
     else:
         model = initialise(architecture, classes, seed=0, features=features)
-    state = {
-        k: t.to(torch.float32 if t.is_floating_point() else t.dtype, copy=True) for k, t in tensors.items()
-    }
+    kinds = {k: t.dtype for k, t in model.state_dict().items()}
     try:
+        for key, tensor in tensors.items():
+            if key in kinds and tensor.is_floating_point() != kinds[key].is_floating_point:
+                raise RuntimeError(f"{key} has numbers of another kind")
+        state = {k: t.to(kinds.get(k, t.dtype), copy=True) for k, t in tensors.items()}
         model.load_state_dict(state, assign=ours)
     except RuntimeError as error:
         raise WeightsError(f"The weights {name!r} do not fit the network {network!r}.") from error

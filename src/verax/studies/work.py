@@ -271,7 +271,9 @@ def perform(
 
     def whole() -> Outcome:
         with keep(device):
-            return _trained(brief, job, device) if brief.training else _begun(brief, job, device)()
+            return (
+                _trained(brief, job, device) if brief.training else _begun(brief, job, device, whole=True)()
+            )
 
     return _caught(job, whole)
 
@@ -311,23 +313,29 @@ def _caught(job: Job, doing: Callable[[], Outcome]) -> Outcome:
         return Outcome(job._replace(maps=None), failure=describe(error), seconds=time.perf_counter() - start)
 
 
-def _begun(brief: Brief, job: Job, device: torch.device) -> Callable[[], Outcome]:
-    """The first half of a job, and the second, which packs its result."""
+def _begun(brief: Brief, job: Job, device: torch.device, whole: bool = False) -> Callable[[], Outcome]:
+    """The first half of a job, and the second, which packs its result.
+
+    The memory that it needed is that of both where they are done at once; else another job begins meanwhile.
+    """
     start = time.perf_counter()
     unit = brief.unit(job)
     bench, kind = _bench(brief, unit.cell, device), _kind(brief, unit, job)
     needed = _NEEDED.get(kind, _UNKNOWN)
     memory = Memory(device) if device.type != "cpu" or needed == _UNKNOWN else None
     finish = bench.begin(unit, None if job.maps is None else load_tensors(job.maps)["raw"])
-    if memory is not None:
+    if memory is not None and not whole:
         needed = memory.peak()
-        _remember(kind, needed)
     raw, bench.maps = bench.maps, None
     spent = time.perf_counter() - start
 
     def rest() -> Outcome:
+        nonlocal needed
         start = time.perf_counter()
         result = finish()
+        if memory is not None and whole:
+            needed = memory.peak()
+            _remember(kind, needed)
         result.info.update(unit=unit.name, code=code_digest(), peak_bytes=needed)
         entry = pack(job.key, result)
         maps = shown = None

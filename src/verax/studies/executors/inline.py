@@ -73,15 +73,17 @@ class Inline:
             try:
                 for job in jobs:
                     if not work.apart(brief, job):
-                        while waiting:
-                            yield waiting.popleft().result()
+                        yield from _taken(waiting)
                         yield self._perform(brief, job)
                         continue
                     waiting.append(pool.submit(self._finish, work.begin(brief, job, self.device)))
-                    while len(waiting) > _WAITING or (waiting and waiting[0].done()):
-                        yield waiting.popleft().result()
-                while waiting:
+                    yield from _taken(waiting, _WAITING)
+                yield from _taken(waiting)
+            except KeyboardInterrupt:  # what is scored is kept
+                pool.shutdown(cancel_futures=True)
+                while waiting and not waiting[0].cancelled() and waiting[0].exception() is None:
                     yield waiting.popleft().result()
+                raise
             finally:
                 pool.shutdown(cancel_futures=True)
 
@@ -94,6 +96,14 @@ class Inline:
             outcome = rest()
             stream.synchronize()  # before memory of the other stream is let go that this one reads
         return outcome
+
+
+def _taken(waiting: deque[Future[Outcome]], most: int = 0) -> Iterator[Outcome]:
+    """Outcomes from the head of a queue: those that are there, and so many that at most `most` are left."""
+    while len(waiting) > most or (waiting and waiting[0].done()):
+        outcome = waiting[0].result()
+        waiting.popleft()  # not before: whoever is interrupted while waiting finds it there
+        yield outcome
 
 
 def can_ring() -> bool:
