@@ -123,6 +123,7 @@ def test_numbers_show_on_hover_and_as_a_table(tab):
     assert said["skill"] == "–"
     figure.locator("summary").click()
     rows = figure.locator("details tbody tr")
+    rows.first.wait_for()  # a browser says only later that something was opened
     assert rows.count() == 6  # three methods, two controls, the oracle
     assert "good" in figure.locator("details tbody").inner_text()
 

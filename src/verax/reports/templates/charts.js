@@ -119,6 +119,7 @@ const charts = (() => {
     const details = figure.querySelector("details");
     const fill = () => { if (details.open) details.querySelector(".scroll").replaceChildren(table(rows())); };
     details.addEventListener("toggle", () => { fill(); dispatchEvent(new Event("resize")); }); // its card may be wider now
+    fill(); // somebody may have opened it before it was drawn
     chosen?.addEventListener("change", async () => { await view.signal("chosen", chosen.value).runAsync(); fill(); });
     figure.querySelector("[data-save=svg]").addEventListener("click", async () => save(`${name}.svg`, resolved(await view.toSVG()), "image/svg+xml"));
     figure.querySelector("[data-save=csv]").addEventListener("click", () => save(`${name}.csv`, csv(rows()), "text/csv"));
