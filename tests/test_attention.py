@@ -11,8 +11,9 @@ import verax
 from spellings import ATTENTION, Transformer, plain
 from verax.engine import rules
 from verax.engine.attention import AttentionLRP, attention_weights
-from verax.engine.mode import Engine, forward, propagate
+from verax.engine.mode import Engine, forward
 from verax.engine.multipliers import deeplift
+from verax.engine.passes import propagate
 from verax.engine.relevance import Composite
 from verax.errors import UnsupportedOperation
 

@@ -23,9 +23,9 @@ from verax.engine.convolutions import (
     quickly,
     transpose,
 )
-from verax.engine.mode import propagate
 from verax.engine.multipliers import Rectified
 from verax.engine.operations import Operation
+from verax.engine.passes import propagate
 
 G = torch.Generator().manual_seed(0)
 

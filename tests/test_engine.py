@@ -11,8 +11,8 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
 from spellings import SPELLINGS, Between, Spelled, plain, residual
 from verax.engine import rules
-from verax.engine.mode import propagate
 from verax.engine.multipliers import Rectified, deeplift
+from verax.engine.passes import propagate
 from verax.engine.relevance import LRP, Composite, deep_taylor
 from verax.errors import UnsupportedOperation
 

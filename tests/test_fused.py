@@ -8,8 +8,8 @@ from torch import nn
 from verax.engine import rules
 from verax.engine.attention import AttentionLRP
 from verax.engine.biases import full_gradient
-from verax.engine.mode import propagate
 from verax.engine.multipliers import Rectified, deeplift
+from verax.engine.passes import propagate
 from verax.engine.relevance import LRP, Composite
 from verax.errors import UnsupportedOperation
 

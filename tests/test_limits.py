@@ -11,8 +11,8 @@ import verax
 from spellings import Between, Transformer, plain, residual
 from verax.engine import rules
 from verax.engine.attention import AttentionLRP
-from verax.engine.mode import propagate
 from verax.engine.multipliers import Rectified, deeplift
+from verax.engine.passes import propagate
 from verax.engine.relevance import LRP, Composite
 from verax.errors import UnsupportedOperation, VeraxError
 from verax.methods import METHODS as REGISTERED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,6 +80,32 @@ class _Heap:
 
 
 HEAP = _Heap()
+
+
+class Moment:
+    """A point in time on a device: when it has done all that it was asked for until now.
+
+    A GPU does later what it is asked for, and nobody waits for it but those who need its answers.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.event: torch.cuda.Event | None = None
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                self.event = torch.cuda.Event(enable_timing=True, blocking=True)  # type: ignore[no-untyped-call]
+                self.event.record()
+        self.now = time.perf_counter()
+
+    def wait(self) -> None:
+        """Return when it is over."""
+        if self.event is not None:
+            self.event.synchronize()
+
+    def since(self, other: Moment) -> float:
+        """Seconds between two moments that are over, on a GPU by its own clock."""
+        if self.event is None or other.event is None:
+            return self.now - other.now
+        return float(other.event.elapsed_time(self.event)) / 1e3
 
 
 class Memory:

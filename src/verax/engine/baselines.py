@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from verax.engine.conditions import refuse
 from verax.errors import InvalidInput, InvalidParameter, suggestion
 from verax.seeding import Streams
 
@@ -135,6 +136,5 @@ def check_references(references: Tensor, inputs: Tensor) -> Tensor:
         got, want = tuple(references.shape), ", ".join(str(size) for size in inputs.shape[1:])
         raise InvalidInput(f"References must have the shape (references, {want}), not {got}.")
     found = references.detach().to(inputs)
-    if not found.isfinite().all():
-        raise InvalidInput("The references contain NaN or infinite values.")
+    refuse(~found.isfinite().all(), lambda: InvalidInput("The references contain NaN or infinite values."))
     return found

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from verax.engine.gradients import connected, select, slopes_of
-from verax.engine.linear import batch_norm_affine
+from verax.engine.linear import batch_norm_affine, constant_like
 from verax.engine.mode import Engine, forward, on_path
 from verax.engine.operations import CATEGORIES, Operation
 from verax.engine.pictures import Pictures
@@ -111,7 +111,7 @@ class Biases(Engine):
             return value
         of_a, of_b = {"add": (1, alpha), "sub": (1, -alpha), "rsub": (-alpha, 1)}[operation.name]
         constant, factor = (b, of_b) if on_path(a) else (a, of_a)
-        known = torch.as_tensor(constant, dtype=value.dtype, device=value.device)  # not by way of float32
+        known = constant_like(constant, value)
         return self.note(operation, value, factor * known)
 
     def activation(self, operation: Operation) -> Tensor:

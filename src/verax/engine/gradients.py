@@ -157,10 +157,11 @@ def mean_gradient(
 
     Outside of the pixels that are `wanted` it may be anything.
     """
+    shares = weights.to(inputs, non_blocking=True).reshape(1, -1, *[1] * (inputs.ndim - 1))
 
     def visit(some: slice, part: slice) -> Tensor:
         places = None if wanted is None else wanted[some]
         slopes = gradients_at(model, points(some, part), targets[some], places)
-        return (slopes * weights[part].to(slopes).reshape(1, -1, *[1] * (inputs.ndim - 1))).sum(1)
+        return (slopes * shares[:, part]).sum(1)
 
     return accumulate(inputs, len(weights), visit, rows or rows_within_budget(inputs[0]))

@@ -19,7 +19,17 @@ COPIED = "verax copied"
 
 def stabilise(z: Tensor, eps: float) -> Tensor:
     """Move denominators away from zero: by `eps` in their own direction, or (eps = 0) zeros alone to one."""
-    return z + torch.copysign(z.new_tensor(eps), z) if eps else z + (z == 0)
+    return z + torch.copysign(z.new_full((), eps), z) if eps else z + (z == 0)
+
+
+def constant_like(value: object, like: Tensor) -> Tensor:
+    """A number or a tensor in the precision and on the device of another.
+
+    A number is made there: on its way from the CPU a GPU would be waited for.
+    """
+    if isinstance(value, int | float):
+        return like.new_full((), value)
+    return torch.as_tensor(value, dtype=like.dtype, device=like.device)
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.checkpoint import CheckpointError
 
+from verax.engine import signs
 from verax.engine.convolutions import layer
 from verax.engine.decomposition import FUSED, attention_with_weights, multihead
-from verax.engine.gradients import UNCONNECTED, select
+from verax.engine.gradients import UNCONNECTED
 from verax.engine.gradients import leaf as leaf_of
 from verax.engine.linear import COPIED, LinearCall, batch_norm_affine
 from verax.engine.normalisation import Length
@@ -202,6 +202,7 @@ class Engine(TorchFunctionMode):
             if result._base is None and result.grad_fn is not None:
                 result.grad_fn.metadata[COPIED] = made
         self._mark(args[0] if result is None and operation.in_place else result)
+        signs.note(operation, result)
         return result
 
     def _check_seen(self, path: list[Tensor]) -> None:
@@ -316,12 +317,6 @@ class Engine(TorchFunctionMode):
         return tree_map(lambda t: attach(t, back, t) if on_path(t) else t, self.native(operation))
 
 
-class _Plain(Engine):
-    """The network as it is, seen as the engines see it: no autocast, no fused inference path."""
-
-    strict = False
-
-
 def full_precision(*tensors: Tensor) -> AbstractContextManager[Any]:
     """A context without autocast on the device of the tensors (numbers may stay on the CPU beside a GPU)."""
     kind = next((t.device.type for t in tensors if t.device.type != "cpu"), "cpu")
@@ -353,56 +348,3 @@ def forward(engine: Engine, model: nn.Module, inputs: Tensor) -> tuple[Tensor, T
             "The output does not depend on the input through operations that are known."
         )
     return leaf, out
-
-
-def propagate(
-    engine: Engine, model: nn.Module, inputs: Tensor, targets: Tensor, start: str = "one"
-) -> tuple[Tensor, Tensor]:
-    """Backward from the explained output: the result at the input, and the outputs ``(N,)``.
-
-    Args:
-        engine: the rules.
-        model: the network.
-        inputs: ``(N, ...)``.
-        targets: ``(N,)``.
-        start: begin with 1 ("one"), with the output itself ("output") or with its positive part ("relu").
-    """
-    try:
-        with full_precision(inputs):
-            leaf, out = forward(engine, model, inputs)
-            with torch.enable_grad():
-                chosen = select(out, targets)
-            value = chosen.detach()
-            if engine.watchful:
-                check_samples(model, inputs, targets, value)
-            seed = {"one": torch.ones_like(value), "output": value, "relu": value.clamp_min(0)}[start]
-            (result,) = torch.autograd.grad(chosen, leaf, seed)
-    except CheckpointError as error:
-        raise UnsupportedOperation(
-            "The network runs parts of itself again in the backward pass (checkpointing), where no rule "
-            "applies; switch that off."
-        ) from error
-    finally:
-        engine.release()
-    return result.detach(), value
-
-
-def check_samples(model: nn.Module, inputs: Tensor, targets: Tensor, values: Tensor) -> None:
-    """Refuse a network whose output for one sample depends on the samples beside it.
-
-    Which dimension holds the samples cannot be read off a tensor (transformers put them second), so outputs
-    are compared instead of reductions forbidden: the first and the last sample are run again without the
-    others, in another order, the first one twice. A mean, a roll, a flip or an anchor changes one of them,
-    whatever the network does in between; where there are no others, each is run alone.
-    """
-    count = len(inputs)
-    if count < 2:
-        return
-    tolerance = {torch.float64: 1e-6, torch.float32: 1e-3}.get(values.dtype, 0.1)
-    last = count - 1
-    for rows in ([last, 0, 0],) if count > 2 else ([0], [1]):
-        again = select(forward(_Plain(), model, inputs[rows])[1], targets[rows]).detach()
-        if bool(((again - values[rows]).abs() > tolerance * values.abs().max()).any()):
-            raise UnsupportedOperation(
-                "The network's output for one sample depends on the other samples of the batch."
-            )

@@ -8,20 +8,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from verax.engine.conditions import refuse
 from verax.engine.gradients import select
 from verax.engine.linear import (
     LinearCall,
     batch_norm_affine,
     call_of,
+    constant_like,
     factor_adjoints,
     layer_call,
     matmul_call,
     merged,
     record,
 )
-from verax.engine.mode import Engine, apply_rule, attach, forward, full_precision, on_path, propagate, total
+from verax.engine.mode import Engine, apply_rule, attach, forward, full_precision, on_path, total
 from verax.engine.normalisation import Normalisation
 from verax.engine.operations import Operation
+from verax.engine.passes import propagate
 from verax.engine.rules import adjoint
 from verax.engine.slopes import Sum, reveal_cancel_linear, reveal_cancel_sum, slope, softmax_slopes
 from verax.errors import UnsupportedOperation
@@ -280,7 +283,7 @@ class DeepLift(Engine):
             )
         if self.reveal_cancel and operation.name == "add" and alpha == 1:
             x, constant = (a, b) if on_path(a) else (b, a)
-            call = merged(x, None, torch.as_tensor(constant, dtype=x.dtype, device=x.device).detach())
+            call = merged(x, None, constant_like(constant, x).detach())
             if call is not None:
                 return apply_rule(call, adjoint())
         native: Tensor = self.native(operation)
@@ -309,8 +312,11 @@ def check_sum(contributions: Tensor, before: Tensor, after: Tensor) -> None:
     tolerance = {torch.float64: 1e-6, torch.float32: 1e-2}.get(parts.dtype, 0.2)
     scale = parts.abs().sum(1) + before.abs() + after.abs()
     # an undefined map compares false and passes: it is a result, to be counted by whoever scores it
-    if bool(((parts.sum(1) - (after - before)).abs() > tolerance * scale).any()):
-        raise UnsupportedOperation(
-            "The contributions do not add up to the change of the output: the network takes another path on "
-            "the baseline, or computes with numbers read out of its tensors."
-        )
+    refuse(((parts.sum(1) - (after - before)).abs() > tolerance * scale).any(), _lost)
+
+
+def _lost() -> UnsupportedOperation:
+    return UnsupportedOperation(
+        "The contributions do not add up to the change of the output: the network takes another path on "
+        "the baseline, or computes with numbers read out of its tensors."
+    )

@@ -13,6 +13,7 @@ from verax.engine.linear import (
     LinearCall,
     after_linear,
     batch_norm_affine,
+    constant_like,
     layer_call,
     matmul_call,
     merged,
@@ -153,11 +154,7 @@ class LRP(Engine):
             share_a, share_b = va / stabilise(y, eps), vb / stabilise(y, eps)
             return attach(y, lambda r: (total(r * share_a, a), total(r * share_b, b)), a, b)
         x, vx, constant, sign = (a, va, vb, ca) if on_path(a) else (b, vb, va, cb)
-        call = (
-            merged(x, None, torch.as_tensor(constant, dtype=vx.dtype, device=vx.device))
-            if sign == 1
-            else None
-        )
+        call = merged(x, None, constant_like(constant, vx)) if sign == 1 else None
         if call is not None:
             return self.composite.apply(call)
         if not after_linear(x):  # input normalisation passes everything

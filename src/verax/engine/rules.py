@@ -14,7 +14,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from verax.engine.linear import LinearCall, stabilise
+from verax.engine import signs
+from verax.engine.linear import LinearCall, constant_like, stabilise
 from verax.errors import InvalidParameter, suggestion
 
 Rule = Callable[[LinearCall, Tensor], Tensor]
@@ -42,9 +43,13 @@ Weight = Callable[[], Tensor]
 """A weight made when it is needed: those of a dense layer can be larger than all of its inputs."""
 
 
-def _signed(x: Tensor, positive: Weight, negative: Weight) -> list[tuple[Tensor, Tensor]]:
-    """Parts x+ w_positive + x- w_negative; the second is left out where x >= 0, which halves the cost."""
-    if not bool((x < 0).any()):
+def _signed(call: LinearCall, positive: Weight, negative: Weight) -> list[tuple[Tensor, Tensor]]:
+    """Parts x+ w_positive + x- w_negative; the second is left out where x >= 0, which halves the cost.
+
+    A GPU would have to be waited for, to learn that of numbers of unknown origin.
+    """
+    x = call.value
+    if signs.known(call.source, call.version) if x.is_cuda else not bool((x < 0).any()):
         return [(x, positive())]
     return [(x.clamp_min(0), positive()), (x.clamp_max(0), negative())]
 
@@ -63,16 +68,12 @@ def alpha_beta(alpha: float = 2.0, beta: float = 1.0, eps: float = 1e-6, bias: B
         raise InvalidParameter(f"There is no bias convention {bias!r}{suggestion(str(bias), get_args(Bias))}")
 
     def rule(call: LinearCall, r: Tensor) -> Tensor:
-        x, w_pos, w_neg = (
-            call.value,
-            cache(lambda: call.weight.clamp_min(0)),
-            cache(lambda: call.weight.clamp_max(0)),
-        )
+        w_pos, w_neg = cache(lambda: call.weight.clamp_min(0)), cache(lambda: call.weight.clamp_max(0))
         b_pos = b_neg = None if bias == "none" else call.bias
         if bias == "split" and call.bias is not None:
             b_pos, b_neg = call.bias.clamp_min(0), call.bias.clamp_max(0)
-        result = alpha * call.transport(r, _signed(x, w_pos, w_neg), b_pos, eps)
-        return result - beta * call.transport(r, _signed(x, w_neg, w_pos), b_neg, eps) if beta else result
+        result = alpha * call.transport(r, _signed(call, w_pos, w_neg), b_pos, eps)
+        return result - beta * call.transport(r, _signed(call, w_neg, w_pos), b_neg, eps) if beta else result
 
     return rule
 
@@ -81,16 +82,16 @@ def gamma(gain: float = 0.25, eps: float = 1e-6) -> Rule:
     """LRP-gamma for inputs of both signs; the original rule where x >= 0 and z > 0."""
 
     def rule(call: LinearCall, r: Tensor) -> Tensor:
-        x, w, b, z = call.value, call.weight, call.bias, call.z.detach()
+        w, b, z = call.weight, call.bias, call.z.detach()
         up = cache(lambda: torch.add(w, w.clamp_min(0), alpha=gain))
         down = cache(lambda: torch.add(w, w.clamp_max(0), alpha=gain))
         b_up = b_down = None
         if b is not None:
             b_up, b_down = b + gain * b.clamp_min(0), b + gain * b.clamp_max(0)
-        result = call.transport(r * (z > 0), _signed(x, up, down), b_up, eps)
+        result = call.transport(r * (z > 0), _signed(call, up, down), b_up, eps)
         below = r * (z < 0)
         if bool(below.any()):
-            result = result + call.transport(below, _signed(x, down, up), b_down, eps)
+            result = result + call.transport(below, _signed(call, down, up), b_down, eps)
         return result
 
     return rule
@@ -113,7 +114,7 @@ def z_box(low: float | Tensor, high: float | Tensor, eps: float = 1e-6) -> Rule:
 
     def rule(call: LinearCall, r: Tensor) -> Tensor:
         x, w = call.value, call.weight
-        lo, hi = (torch.as_tensor(bound).to(x).expand_as(x) for bound in (low, high))
+        lo, hi = (constant_like(bound, x).expand_as(x) for bound in (low, high))
         return call.transport(r, [(x, w), (lo, -w.clamp_min(0)), (hi, -w.clamp_max(0))], None, eps)
 
     return rule

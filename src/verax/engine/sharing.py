@@ -18,9 +18,10 @@ from verax.engine.batching import rows_within_budget, with_halving
 from verax.engine.convolutions import Convolution, passed, transpose
 from verax.engine.gradients import select
 from verax.engine.layouts import fastest
-from verax.engine.mode import attach, forward, full_precision, propagate
+from verax.engine.mode import attach, forward, full_precision
 from verax.engine.multipliers import DeepLift, check_sum
 from verax.engine.operations import Operation
+from verax.engine.passes import propagate
 from verax.engine.slopes import through_relu
 from verax.errors import UnsupportedOperation
 

@@ -111,7 +111,8 @@ def slope(operation: Operation, x: Tensor, x0: Tensor, y: Tensor, y0: Tensor) ->
         lost = dy.abs() <= 4 * torch.finfo(y.dtype).eps ** 0.5 * torch.maximum(y.abs(), y0.abs())
         same, at = same | ((dx.abs() <= reach) & lost), (x + x0) / 2
     slopes = dy.div_(dx)
-    if not bool(same.any()):  # a second run of the function is worth avoiding
+    # a second run of the function is worth avoiding, but not worth waiting for a GPU
+    if not x.is_cuda and not bool(same.any()):
         return slopes
     with torch.enable_grad():
         point = at.detach().requires_grad_()

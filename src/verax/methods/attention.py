@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from verax.engine import rules
 from verax.engine.attention import AttentionLRP, attention_weights
-from verax.engine.mode import propagate
+from verax.engine.passes import propagate
 from verax.engine.relevance import Composite
 from verax.errors import UnsupportedOperation
 from verax.methods.base import builtin

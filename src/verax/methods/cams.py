@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from verax.engine.baselines import Baseline, baseline_of
 from verax.engine.features import ablated_outputs, feature_map
 from verax.engine.masking import channel_outputs
-from verax.engine.mode import propagate
 from verax.engine.multipliers import Rectified
+from verax.engine.passes import propagate
 from verax.methods.base import builtin
 
 _COST = "1 forward, 1 backward"

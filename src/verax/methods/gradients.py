@@ -248,7 +248,7 @@ def integrated_gradients(
         baseline: the value that stands for absence.
     """
     places, weights = quadrature(rule, steps)
-    along = torch.from_numpy(places).to(inputs)
+    along = torch.from_numpy(places).to(inputs, non_blocking=True)
     start = baseline_of(baseline, inputs)
 
     def points(some: slice, part: slice) -> Tensor:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from verax.engine.conditions import once
 from verax.engine.outputs import Explained, explained
 from verax.errors import InvalidInput, InvalidParameter, VeraxError
 from verax.methods.limits import WHOLE, shown
@@ -59,7 +60,8 @@ def check_inputs(inputs: object) -> Tensor:
             "Inputs must be floating-point numbers of 16, 32 or 64 bits, "
             f"not {str(found.dtype).removeprefix('torch.')}."
         )
-    if math.isfinite(found.detach().sum().item()):  # then all of them are; sums of large ones need a look
+    # where the sum is finite all of them are; sums of large ones need a look
+    if math.isfinite(once(found, "sum", lambda: found.detach().sum().item())):
         return found
     bad = ~torch.isfinite(found).flatten(1).all(1)
     if bad.any():
@@ -72,7 +74,9 @@ def check_targets(targets: object, samples: int, classes: int) -> Tensor:
     if isinstance(targets, int) and not isinstance(targets, bool):
         targets = [targets] * samples
     found = _whole_numbers(targets, samples, "Targets")
-    low, high = torch.stack(torch.aminmax(found)).tolist() if found.numel() else (0, 0)
+    low, high = (0, 0)
+    if found.numel():
+        low, high = once(found, "range", lambda: torch.stack(torch.aminmax(found)).tolist())
     if low < 0 or high >= classes:
         worst = high if high >= classes else low
         raise InvalidInput(f"Target {worst} does not exist: the network has outputs 0 to {classes - 1}.")

@@ -15,7 +15,7 @@ from verax.engine import gradients as engine
 from verax.engine import rules, spots
 from verax.engine.baselines import Baseline
 from verax.engine.features import feature_map
-from verax.engine.mode import propagate
+from verax.engine.passes import propagate
 from verax.engine.relevance import LRP, Composite
 from verax.errors import InvalidInput
 from verax.methods.base import builtin
@@ -199,8 +199,8 @@ def edge(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
         raise InvalidInput(
             f"Edges need pictures (N, C, H, W) of at least 3 x 3, not shape {tuple(inputs.shape)}."
         )
-    across = torch.tensor([-1.0, -2.0, 0.0, 2.0, 1.0]).to(inputs)
-    down = torch.tensor([1.0, 4.0, 6.0, 4.0, 1.0]).to(inputs)
+    across = torch.tensor([-1.0, -2.0, 0.0, 2.0, 1.0]).to(inputs, non_blocking=True)
+    down = torch.tensor([1.0, 4.0, 6.0, 4.0, 1.0]).to(inputs, non_blocking=True)
     flat = F.pad(inputs.flatten(0, 1)[:, None], (2, 2, 2, 2), mode="reflect")
     found = F.conv2d(flat, torch.outer(down, across)[None, None]).reshape(inputs.shape)
     low = found.amin((1, 2, 3), keepdim=True)

@@ -11,8 +11,8 @@ from typing import get_args
 from torch import Tensor, nn
 
 from verax.engine import rules
-from verax.engine.mode import propagate
 from verax.engine.multipliers import Rectified
+from verax.engine.passes import propagate
 from verax.engine.relevance import LRP, Composite, deep_taylor
 from verax.errors import InvalidParameter
 from verax.methods.base import builtin
