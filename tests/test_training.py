@@ -16,6 +16,7 @@ from torch import nn
 import verax
 from verax.errors import InvalidParameter, MissingFile, UnknownName, WeightsError
 from verax.networks import NETWORKS, VECTORS, attacks, batches, library, names, records, steps, training, vgg
+from verax.networks.certificates import Trial
 from verax.networks.losses import clipped
 from verax.networks.recipes import RECIPES, Recipe, find_recipe, fitted
 from verax.networks.steps import Stepper, aside, ends, schedule, strengths
@@ -309,6 +310,34 @@ def test_a_network_that_is_tolerant_learns_in_half_precision(monkeypatch):
     assert (half.history[:2, 0] - whole.history[:2, 0]).abs().max() < 0.05
 
 
+def test_a_vit_learns_from_the_function_that_it_is():
+    model = initialise("vit", 3, 0).double()
+    drawn = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():  # scales of 1 and biases of 0 would hide where they are lost
+        parameter.data += 0.05 * torch.randn(parameter.shape, generator=drawn, dtype=torch.float64)
+    inputs = torch.rand(5, 3, 64, 64, generator=drawn, dtype=torch.float64)
+    weights = torch.randn(5, 3, generator=drawn, dtype=torch.float64)
+    found = []
+    for learning in (True, False):
+        outputs = model.train(learning)(inputs)
+        slopes = torch.autograd.grad((outputs * weights).sum(), list(model.parameters()))
+        found.append([outputs.detach(), *slopes])
+    for learned, plain in zip(*found, strict=True):
+        torch.testing.assert_close(learned, plain, rtol=0, atol=1e-12 * float(plain.abs().max()))
+
+
+def test_a_vit_learns_under_autocast_too():
+    model = initialise("vit", 2, 0).train()
+    inputs = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    whole = torch.autograd.grad(model(inputs).sum(), list(model.parameters()))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = model(inputs).sum()
+    rounded = torch.autograd.grad(loss, list(model.parameters()))
+    for one, other in zip(rounded, whole, strict=True):
+        assert one.dtype == torch.float32
+        assert (one - other).norm() <= 0.1 * other.norm() + 1e-6
+
+
 def test_a_robust_network_starts_from_the_quickest_that_is_there():
     robust = training.prepare(task(), "cnn4@robust-swift")[1]
     assert training.origins("cnn4", robust) == ["cnn4@published", "cnn4@swift", "cnn4"]
@@ -333,11 +362,11 @@ def test_in_the_middle_of_a_cycle_everything_must_be_right(monkeypatch, worst, e
     """It is good enough from the second epoch on, in the middle of the second cycle."""
     seen = []
 
-    def certified(model, world, n, **options):
-        seen.append(n)
-        return SimpleNamespace(passed=len(seen) > 1 or n == 200)
+    def certified(self, answers, thresholds=None):
+        seen.append(len(self.groups) // len(self.task.groups))
+        return SimpleNamespace(passed=len(seen) > 1 or seen == [200])
 
-    monkeypatch.setattr(training, "certify", certified)
+    monkeypatch.setattr(Trial, "certificate", certified)
     monkeypatch.setattr(training, "_worst_bucket", lambda *_: worst)
     recipe = Recipe(rate=1e-3, batch=8, epochs=7, scenes=1, cycle=True, cycles=3)
     done = train(task(), "cnn3", recipe=recipe, device="cpu", quiet=True)

@@ -8,9 +8,9 @@ while everything else stays as it is, and the prediction has to follow the reaso
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from verax import registry
 from verax.errors import InvalidInput, InvalidParameter
 from verax.networks.inference import device_of, predictions
+from verax.seeding import Streams
 from verax.tasks.base import Task, Trainable
 
 ACCURACY = 0.99
@@ -166,58 +167,125 @@ def certify(
         from verax.tasks import task as lookup
 
         task = lookup(task)
+    trial = prepare(task, device_of(model), n=n, seed=seed)
+    return trial.certificate(trial.answers(model, batch_size, watch), thresholds)
+
+
+class Change(NamedTuple):
+    """An edit of the scenes to which it applies.
+
+    Attributes:
+        object: what is edited.
+        name: of the edit.
+        rows: the scenes.
+        layout: these after the edit.
+        labels: these should have then.
+    """
+
+    object: str
+    name: str
+    rows: Tensor
+    layout: Any
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What networks are asked for a certificate; the same for all networks of a task.
+
+    Attributes:
+        task: whose reasoning it is about.
+        seed: of the scenes.
+        groups: the bucket of each scene.
+        streams: their random numbers.
+        layout: the scenes.
+        changes: their edits.
+        left_out: edits that led to a scene without a label.
+    """
+
+    task: Trainable
+    seed: int
+    groups: Tensor
+    streams: Streams
+    layout: Any
+    changes: tuple[Change, ...]
+    left_out: int
+
+    def answers(
+        self, model: nn.Module, batch_size: int = 256, watch: Callable[[int, int], None] | None = None
+    ) -> list[Tensor]:
+        """Whether a network is right about all scenes, and about those of each change before and after it.
+
+        Nothing waits for a GPU here.
+        """
+
+        def right(layout: Any, streams: Streams, labels: Tensor) -> Tensor:
+            return predictions(model, self.task.render(layout, streams), batch_size) == labels
+
+        before = right(self.layout, self.streams, self.task.labels(self.groups))
+        found = [before]
+        for done, change in enumerate(self.changes, 1):
+            if watch is not None:
+                watch(done, len(self.changes))
+            rows = change.rows
+            found.append(before[rows] & right(change.layout, self.streams[rows], change.labels))
+        return found
+
+    def certificate(self, answers: Sequence[Tensor], thresholds: Thresholds | None = None) -> Certificate:
+        """The certificate of a network that gave these answers."""
+        task, groups, (before, *after) = self.task, self.groups.cpu(), [tensor.cpu() for tensor in answers]
+        scene = {g: task.describe(g) for g in task.groups}
+        accuracy = _count(pd.DataFrame({"group": groups, "hit": before}), ["group"], "right", "accuracy")
+        accuracy["scene"] = accuracy["group"].map(scene)
+        accuracy["label"] = task.labels(torch.tensor(task.groups)).tolist()
+        parts = [
+            pd.DataFrame(
+                {
+                    "group": groups[change.rows.cpu()],
+                    "object": change.object,
+                    "edit": change.name,
+                    "hit": hit,
+                }
+            )
+            for change, hit in zip(self.changes, after, strict=True)
+        ]
+        interventions = _count(pd.concat(parts), ["group", "object", "edit"], "followed", "follow")
+        interventions["scene"] = interventions["group"].map(scene)
+        interventions = interventions.sort_values(["group", "object", "edit"]).reset_index(drop=True)
+        return Certificate(
+            task=task.name,
+            accuracy=accuracy[ACCURACY_COLUMNS],
+            interventions=interventions[FOLLOW_COLUMNS],
+            left_out=self.left_out,
+            thresholds=thresholds or Thresholds(*task.limits),
+            seed=self.seed,
+        )
+
+
+def prepare(task: Task, device: torch.device, *, n: int = 200, seed: int = 0) -> Trial:
+    """Fresh scenes of a task, `n` of each bucket, and all edits of them.
+
+    Args:
+        task: gives scenes and edits.
+        device: where to compute.
+        n: scenes in each bucket.
+        seed: of those.
+    """
     if not isinstance(task, Trainable):
         raise InvalidInput(f"There is no certificate for tasks like {task.name!r}.")
     if not isinstance(n, int) or isinstance(n, bool) or n < 1:
         raise InvalidParameter(f"n must be a whole number from 1, not {n!r}.")
-    device = device_of(model)
     groups = torch.tensor(task.groups, device=device).repeat_interleave(n)
     ids = torch.arange(len(groups), device=device) % n + groups * 10**9
     streams = task.streams(ids, seed, "certificate")
     layout = task.layout(groups, streams)
-
-    def right(changed: Any, rows: Tensor, labels: Tensor) -> Tensor:
-        return predictions(model, task.render(changed, streams[rows]), batch_size) == labels
-
-    everything = torch.arange(len(groups), device=device)
-    before = right(layout, everything, task.labels(groups))
-    scene = {g: task.describe(g) for g in task.groups}
-    accuracy = _count(
-        pd.DataFrame({"group": groups.cpu(), "hit": before.cpu()}), ["group"], "right", "accuracy"
-    )
-    accuracy["scene"] = accuracy["group"].map(scene)
-    accuracy["label"] = task.labels(torch.tensor(task.groups)).tolist()
-
-    parts, left_out = [], 0
-    changes = list(task.edits(layout, streams))
-    for done, edit in enumerate(changes, 1):
-        if watch is not None:
-            watch(done, len(changes))
+    changes, left_out = [], 0
+    for edit in task.edits(layout, streams):
         labels = task.labels(task.group_of(edit.layout.states))
         known = labels >= 0
         left_out += int((~known).sum())
-        if not known.any():
-            continue
-        rows = edit.rows[known]
-        hit = before[rows] & right(edit.layout[known], rows, labels[known])
-        parts.append(
-            pd.DataFrame(
-                {
-                    "group": groups[rows].cpu(),
-                    "object": edit.object,
-                    "edit": edit.name,
-                    "hit": hit.cpu(),
-                }
+        if known.any():
+            changes.append(
+                Change(edit.object, edit.name, edit.rows[known], edit.layout[known], labels[known])
             )
-        )
-    interventions = _count(pd.concat(parts), ["group", "object", "edit"], "followed", "follow")
-    interventions["scene"] = interventions["group"].map(scene)
-    interventions = interventions.sort_values(["group", "object", "edit"]).reset_index(drop=True)
-    return Certificate(
-        task=task.name,
-        accuracy=accuracy[ACCURACY_COLUMNS],
-        interventions=interventions[FOLLOW_COLUMNS],
-        left_out=left_out,
-        thresholds=thresholds or Thresholds(*task.limits),
-        seed=seed,
-    )
+    return Trial(task, seed, groups, streams, layout, tuple(changes), left_out)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
+from contextlib import nullcontext
 from itertools import pairwise
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from verax.networks.attacks import pgd
+from verax.networks.fusion import fused
 from verax.networks.losses import find_loss
 from verax.networks.recipes import Recipe
 
@@ -280,7 +282,8 @@ class Stepper:
     def _outputs(self, given: dict[str, Tensor], pictures: Tensor) -> Tensor:
         if self.whole:
             pictures = pictures.bfloat16()
-        outputs: Tensor = functional_call(self.model, given, pictures)
+        with fused(self.model) if self.device.type == "cuda" else nullcontext():
+            outputs: Tensor = functional_call(self.model, given, pictures)
         return outputs.float() if self.whole else outputs
 
     def _attacked(
@@ -316,6 +319,7 @@ class Stepper:
         beside.wait_stream(here)
         with torch.cuda.stream(beside):
             for _ in range(_WARM_UP):
+                self.place.zero_()  # there may be fewer steps in all
                 self._step(*first)
         here.wait_stream(beside)
         for tensor, before in zip(state, kept, strict=True):

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor, nn
 
 from verax import devices, progress, registry, seeding
 from verax.errors import InvalidParameter
-from verax.networks import NETWORKS, VECTORS, batches, names
+from verax.networks import NETWORKS, VECTORS, batches, certificates, names
 from verax.networks.attacks import robust_accuracy
 from verax.networks.certificates import Thresholds, certify
 from verax.networks.inference import predictions, undisturbed
@@ -348,10 +348,15 @@ class _Job:
             return False
         if self.groups is not None:
             return True
+        answers = self._trial.answers(model, _at_once(self.device))
+        return self._trial.certificate(answers, strict).passed
+
+    @cached_property
+    def _trial(self) -> certificates.Trial:
+        """What is asked of a network that may stop; always the same."""
         # who is asked again and again passes by luck some time, unless the questions are many
         n = _EVALUATED if self.plan.cycles == 1 else _CERTIFIED
-        fresh, size = seeding.key("stop", self.seed), _at_once(self.device)
-        return certify(model, self.task, n=n, seed=fresh, thresholds=strict, batch_size=size).passed
+        return certificates.prepare(self.task, self.device, n=n, seed=seeding.key("stop", self.seed))
 
 
 def _starts(streams: Streams, epoch: int, pictures: Tensor) -> Tensor:

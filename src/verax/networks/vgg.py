@@ -46,7 +46,13 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 class VGG16(nn.Module):
-    """The thirteen convolutions, the mean over places, and four dense layers."""
+    """The thirteen convolutions, the mean over places, and four dense layers.
+
+    Attributes:
+        chained: its parts run one after the other.
+    """
+
+    chained = True
 
     def __init__(self, classes: int) -> None:
         super().__init__()
