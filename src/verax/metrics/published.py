@@ -20,6 +20,9 @@ BINS = 10
 
 THRESHOLDS = ("single", "multi")
 
+_CELLS, _CACHED = 2**25, 2**18
+"""Numbers that are made at once on a GPU, and on a CPU."""
+
 
 def afl(values: Tensor, truth: Truth, role: Role = Role.FOCUS) -> Tensor:
     """Attribution focus level: mass of the rescaled map inside the boxes of `role`, ``(N,)``.
@@ -38,7 +41,7 @@ def mafl(values: Tensor, truth: Truth, role: Role = Role.FOCUS) -> Tensor:
     Pixels of several boxes are counted once for each. A constant map gives 0, as for `afl`.
     """
     densities = _densities(values)
-    masses, pixels = _box_sums(densities, truth), _box_sums(torch.ones_like(densities), truth)
+    masses, pixels = _box_sums(densities, truth), _box_sizes(densities, truth)
     listed = _listed(truth, role, masses)
     return (masses * listed).sum(1) / (pixels * listed).sum(1)  # 0 / 0 = NaN where nothing is listed
 
@@ -73,7 +76,7 @@ def iou(
     level = histogram_threshold(values, wanted if count is None else torch.full_like(wanted, count))
     strong = (values >= level[:, None, None]).to(torch.float64)
     shared = _box_sums(strong, truth)
-    sizes = _box_sums(torch.ones_like(strong), truth)
+    sizes = _box_sizes(strong, truth)
     union = strong.sum((1, 2))[:, None] + sizes - shared
     listed = _listed(truth, role, values)
     return torch.where(listed, shared / union, 0.0).sum(1) / listed.sum(1)
@@ -89,13 +92,12 @@ def histogram_threshold(values: Tensor, count: Tensor) -> Tensor:
     margin = torch.where(lowest == highest, 0.5, 0.0).to(torch.float64)
     lowest, highest = lowest - margin, highest + margin
     step = (highest - lowest) / BINS
-    level = lowest
+    number = torch.arange(BINS, device=values.device)
+    edges = torch.cat([lowest[:, None], number[1:] * step[:, None] + lowest[:, None]], 1)
+    above = [(values[some, None] >= edges[some, :, None, None]).sum((2, 3)) for some in _parts(values, BINS)]
     # Fewer pixels lie above a higher edge, so the last edge that suffices is the highest one.
-    for number in range(1, BINS):
-        edge = number * step + lowest
-        enough = (values >= edge[:, None, None]).sum((1, 2)) >= count
-        level = torch.where(enough, edge, level)
-    return level
+    enough = torch.cat(above) >= count[:, None]
+    return edges.gather(1, (number * enough).amax(1, keepdim=True))[:, 0]
 
 
 def _densities(values: Tensor) -> Tensor:
@@ -117,18 +119,35 @@ def _areas(truth: Truth) -> Tensor:
     return (row1 - row0).clamp(min=0) * (col1 - col0).clamp(min=0)
 
 
-def _box_sums(values: Tensor, truth: Truth) -> Tensor:
-    """The sum of each map inside each box: ``(N, H, W)`` -> ``(N, K)``."""
+def _bands(values: Tensor, truth: Truth) -> tuple[Tensor, Tensor]:
+    """The rows ``(N, K, H)`` and columns ``(N, K, W)`` of each box that lie in the picture."""
     boxes = truth.boxes.to(values.device)
     if boxes.shape[0] != values.shape[0]:
         raise InvalidInput(f"There are {values.shape[0]} maps, but the truth about {boxes.shape[0]} cases.")
     row0, row1, col0, col1 = boxes[:, :, None].unbind(3)
     row = torch.arange(values.shape[1], device=values.device)
     column = torch.arange(values.shape[2], device=values.device)
-    rows = (row >= row0) & (row < row1)
-    columns = (column >= col0) & (column < col1)
+    return (row >= row0) & (row < row1), (column >= col0) & (column < col1)
+
+
+def _box_sums(values: Tensor, truth: Truth) -> Tensor:
+    """The sum of each map inside each box: ``(N, H, W)`` -> ``(N, K)``."""
+    rows, columns = _bands(values, truth)
     sums = [
-        torch.where(rows[:, k, :, None] & columns[:, k, None, :], values, 0.0).sum((1, 2))
-        for k in range(boxes.shape[1])
+        torch.where(rows[some, ..., None] & columns[some, :, None], values[some, None], 0.0).sum((2, 3))
+        for some in _parts(values, rows.shape[1])
     ]
-    return torch.stack(sums, 1) if sums else values.new_zeros(values.shape[0], 0)
+    return torch.cat(sums)
+
+
+def _box_sizes(values: Tensor, truth: Truth) -> Tensor:
+    """The pixels of each map inside each box: ``(N, K)``."""
+    rows, columns = _bands(values, truth)
+    return (rows.sum(2) * columns.sum(2)).to(values.dtype)
+
+
+def _parts(values: Tensor, times: int) -> list[slice]:
+    """Slices of maps that fit into memory, or on a CPU into its cache, so many times."""
+    cells = _CELLS if values.is_cuda else _CACHED
+    step = max(1, cells // max(1, times * values[0].numel())) if len(values) else 1
+    return [slice(start, start + step) for start in range(0, max(1, len(values)), step)]

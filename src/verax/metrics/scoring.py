@@ -289,7 +289,7 @@ def score(
         scores = published_scores(prepared.values, cases.truth)
     truth = cases.truth.map(lambda tensor: tensor.to(prepared.values.device)) if own else cases.truth
     scores |= {metric.name: measure(metric, prepared.values, truth) for metric in own}
-    table = {column: scores[column].cpu().numpy() for column in metric_names(name, own)}
+    table = _arrays({column: scores[column] for column in metric_names(name, own)})
     if scored:
         table = {column: np.where(wrong, np.nan, values) for column, values in table.items()}
     return pd.DataFrame(
@@ -301,6 +301,18 @@ def score(
             **table,
         }
     )
+
+
+def _arrays(scores: dict[str, Tensor]) -> dict[str, NDArray[Any]]:
+    """Scores as arrays; those of one kind come from a GPU together, since it is waited for each time."""
+    kinds: dict[tuple[object, ...], list[str]] = {}
+    for name, values in scores.items():
+        kinds.setdefault((values.dtype, values.device, values.shape), []).append(name)
+    found: dict[str, NDArray[Any]] = {}
+    for names in kinds.values():
+        together = torch.stack([scores[name] for name in names]).cpu().numpy()
+        found |= dict(zip(names, together, strict=True))
+    return {name: found[name] for name in scores}
 
 
 def _pictures(attributions: Tensor, group: Tensor, transfer: str) -> Prepared:
