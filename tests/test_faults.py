@@ -1,5 +1,7 @@
 """Studies when things go wrong: units that fail, workers that die, full disks, wrong clocks."""
 
+import io
+import json
 import multiprocessing
 import os
 import random
@@ -12,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -21,8 +25,8 @@ from verax.errors import MethodFailed, MissingFile, OutputError, VeraxWarning, W
 from verax.methods import METHODS
 from verax.metrics import METRICS
 from verax.networks import library, teaching
+from verax.studies import entries, running, upkeep, work
 from verax.studies import plan as planning
-from verax.studies import running, upkeep, work
 from verax.studies import spec as specs
 from verax.studies.entries import unpack
 from verax.studies.execution import Bench
@@ -686,3 +690,44 @@ def test_entries_that_go_while_a_study_runs_are_made_again_or_missed(overwrite, 
     counts = [run.manifest[f"{name}_units"] for name in ("computed", "reused", "total")]
     assert counts[0] == int(there)
     assert counts[1] == counts[2] - 1
+
+
+def twice(table):
+    """A metric that stands there twice."""
+    name = next(name for name in table.column_names if name not in ("group", "sample", "degenerate", "wrong"))
+    return pa.Table.from_arrays([*table.columns, table[name]], names=[*table.column_names, name])
+
+
+def gap(table):
+    """A row that does not say whether its map is degenerate."""
+    values = [None, *table["degenerate"].to_pylist()[1:]]
+    place = table.column_names.index("degenerate")
+    return table.set_column(place, "degenerate", pa.array(values, pa.bool_()))
+
+
+def words(table):
+    """Names instead of buckets."""
+    return table.set_column(table.column_names.index("group"), "group", pa.array(["one"] * len(table)))
+
+
+@pytest.mark.parametrize("harm", [twice, gap, words])
+def test_tables_that_cannot_be_used_are_made_again(tmp_path, harm):
+    asked = {"name": "r", "tasks": ["textbox/simple-fr"], "networks": ["wired"], "methods": ["gradient"]}
+    asked |= {"samples": 2, "certify": 0, "protocols": ["sound"]}
+    store = tmp_path / "store"
+    first = verax.run(asked, quiet=True, store=store, out=tmp_path / "first")
+    head = next(path for path in store.rglob("*.json") if "sound.parquet" in path.read_text())
+    content = json.loads(head.read_text())
+    name = next(name for name in content["parts"] if name.endswith("sound.parquet"))
+    data = io.BytesIO()
+    pq.write_table(harm(pq.read_table(head.parent / name)), data)
+    other = f"{content['key']}.{entries.sha256(data.getvalue())[:12]}.sound.parquet"
+    (head.parent / other).write_bytes(data.getvalue())
+    content["parts"] = {k: v for k, v in content["parts"].items() if k != name}
+    content["parts"][other] = entries.sha256(data.getvalue())
+    del content["sha256"]
+    head.write_bytes(entries._sealed(content))
+    second = verax.run(asked, quiet=True, store=store, out=tmp_path / "second")
+    assert second.manifest["computed_units"] == 1
+    tables = [(run.folder / "scores.parquet").read_bytes() for run in (first, second)]
+    assert tables[0] == tables[1]

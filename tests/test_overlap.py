@@ -1,9 +1,11 @@
 """Jobs in halves: what was explained is scored beside the next explanation, with the same outcome."""
 
+import sys
 import threading
 import time
 
 import pytest
+import torch
 
 import verax
 from verax.devices import Memory
@@ -125,6 +127,48 @@ def test_failures_of_either_half_are_outcomes(overlapping, monkeypatch):
     assert "explained badly" in reasons["gradient"]
     assert "scored badly" in reasons["lrp-epsilon"]
     assert "integrated-gradients" in set(found.scores["method"])
+
+
+class Mixing(torch.nn.Module):
+    """Outputs depend on the other pictures."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3 * 64 * 64, 2)
+
+    def forward(self, x):
+        return self.layer((x + x.flip(0)).flatten(1))
+
+
+def test_doubts_about_a_network_end_every_unit_that_has_them(request, monkeypatch):
+    mixing = Mixing()
+    monkeypatch.setattr(Bench, "model", lambda self: mixing)
+    asked = {"networks": ["cnn4"], "methods": ["gradient", "lrp-epsilon", "lrp-z", "deeplift-rescale"]}
+    with pytest.warns(UserWarning, match="other samples"):
+        whole = run("whole", **asked)
+    request.getfixturevalue("overlapping")
+    with pytest.warns(UserWarning, match="other samples"):
+        halves = run("halves", **asked)
+    found = [{f["method"]: (f["kind"], f["reason"]) for f in kept.failures} for kept in (whole, halves)]
+    assert found[0] == found[1]
+    assert set(found[0]) == {"lrp-epsilon", "lrp-z", "deeplift-rescale"}
+    assert {kind for kind, _ in found[0].values()} == {"method"}
+    assert set(whole.scores["method"]) & set(asked["methods"]) == {"gradient"}
+
+
+def test_threads_take_turns_quickly_only_meanwhile(overlapping, monkeypatch):
+    seen, begin = [], Bench.begin
+    before = sys.getswitchinterval()
+
+    def looking(self, unit, given=None):
+        seen.append(sys.getswitchinterval())
+        return begin(self, unit, given)
+
+    monkeypatch.setattr(Bench, "begin", looking)
+    run("brisk", networks=["wired"], methods=["gradient"])
+    assert seen
+    assert seen == pytest.approx([inline._TURN] * len(seen))
+    assert sys.getswitchinterval() == before != pytest.approx(inline._TURN)
 
 
 def test_an_interruption_keeps_all_that_is_scored(overlapping, monkeypatch):

@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import threading
 import time
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import verax
 from verax.cli.main import app
 from verax.errors import OutputError
 from verax.studies import upkeep
+from verax.studies.driving import keeping
 from verax.studies.entries import Damaged, Result, pack, unpack
 from verax.studies.failures import Failure, describe
 from verax.studies.policies import POLICIES, policy
@@ -49,6 +51,47 @@ def test_what_is_written_is_read(store):
     assert torch.equal(found.maps["maps"], torch.ones(2, 3))
     assert found.info["seconds"] == 2.0
     assert store.place(KEY).relative_to(store.folder).parts == ("units", "ab", "12")
+
+
+def test_entries_are_kept_while_the_next_ones_are_made(store, monkeypatch):
+    keys = [f"{number:04x}" * 16 for number in range(8)]
+    put, order, going = Store.put, [], threading.Event()
+
+    def slow(self, entry):
+        going.wait(60)
+        put(self, entry)
+        order.append(entry.key)
+
+    monkeypatch.setattr(Store, "put", slow)
+    with keeping() as keep:
+        for key in keys[:4]:  # as many as may wait
+            keep(store, (pack(key, result()),))
+        assert not order
+        going.set()
+        for key in keys[4:]:
+            keep(store, (pack(key, result()),))
+    assert order == keys
+    assert all(store.read(key) is not None for key in keys)
+
+
+def test_what_is_interrupted_keeps_all_that_was_to_be_kept(store):
+    def interrupted():
+        with keeping() as keep:
+            keep(store, (pack(OTHER, result()),))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert store.read(OTHER) is not None
+
+
+def test_what_cannot_be_kept_is_said_in_the_end(store, monkeypatch):
+    def full(self, entry):
+        raise OutputError("No space left on device.")
+
+    monkeypatch.setattr(Store, "put", full)
+    with pytest.raises(OutputError, match="No space left"), keeping() as keep:
+        keep(store, (pack(OTHER, result()),))
 
 
 def harmed(store, harm):

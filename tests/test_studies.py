@@ -437,6 +437,26 @@ def test_missing_scores_are_left_out_of_means():
     assert buckets.point[0, 0] == pytest.approx(table.query("method == 'a'")["value"].mean())
 
 
+@pytest.mark.parametrize("words", [str, "category"])
+def test_scores_are_laid_out_as_a_pivot_table_of_each_run(words):
+    parts = [
+        scores({"a": [0.2, 0.6], "b": [0.3, 0.5], "c": [0.1, 0.9]}, n=5).assign(network=network, seed=seed)
+        for network, seed in (("z", 1), ("a", 0), ("z", 0))
+    ]
+    table = pd.concat(parts).sample(frac=0.8, random_state=0).astype({"method": words, "network": words})
+    methods = ("c", "nobody", "a")
+    found = statistics._tables(table, methods)
+    wanted = [part for _, part in table.groupby(["network", "seed"], sort=False, observed=True)]
+    assert len(found) == len(wanted) == 3
+    for (groups, values), part in zip(found, wanted, strict=True):
+        pivot = part.pivot(index=["group", "sample"], columns="method", values="value")
+        np.testing.assert_array_equal(groups, pivot.index.get_level_values("group"))
+        np.testing.assert_array_equal(values, pivot.reindex(columns=list(methods)).to_numpy())
+        assert values.flags.f_contiguous  # sums depend on it in their last digits
+    with pytest.raises(InvalidInput, match="two of one method"):
+        statistics._tables(pd.concat([table, table[:1]]), methods)
+
+
 def test_leaderboard_skill_and_ranks():
     means = {
         "good": [0.9, 0.8],

@@ -77,6 +77,21 @@ def _blocks(
     return complete(bucket_means(chosen, method_order(chosen), seed=seed)), sign
 
 
+def compared(
+    scores: pd.DataFrame,
+    families: Mapping[str, str],
+    *,
+    protocol: str = "sound",
+    metric: str | None = None,
+    family: str = ALL,
+    seed: int = 0,
+) -> tuple[Ranking, pd.DataFrame]:
+    """What `ranking` and `paired` give, from bucket means that are made once."""
+    metric = metric or HEADLINES.get(protocol, "")
+    blocks, sign = _blocks(scores, families, protocol, metric, family, seed)
+    return _ranking(blocks, sign), _paired(blocks)
+
+
 def paired(
     scores: pd.DataFrame,
     families: Mapping[str, str],
@@ -93,7 +108,10 @@ def paired(
         differ (holm below 0.05); the interval is of the paired hierarchical bootstrap.
     """
     metric = metric or HEADLINES.get(protocol, "")
-    blocks, _ = _blocks(scores, families, protocol, metric, family, seed)
+    return _paired(_blocks(scores, families, protocol, metric, family, seed)[0])
+
+
+def _paired(blocks: Buckets) -> pd.DataFrame:
     rows = []
     for a, b in itertools.combinations(range(len(blocks.methods)), 2):
         difference = change(blocks.point[:, b], blocks.point[:, a])
@@ -117,7 +135,10 @@ def ranking(
 ) -> Ranking:
     """Mean ranks over buckets with Friedman's test and the critical difference."""
     metric = metric or HEADLINES.get(protocol, "")
-    blocks, sign = _blocks(scores, families, protocol, metric, family, seed)
+    return _ranking(*_blocks(scores, families, protocol, metric, family, seed))
+
+
+def _ranking(blocks: Buckets, sign: float) -> Ranking:
     count, methods = blocks.point.shape
     if methods < 3 or count < 2:
         raise InvalidInput("Ranks need at least three methods and two buckets.")

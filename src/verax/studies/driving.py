@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Set
-from contextlib import closing
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import torch
 
 from verax.studies import policies
-from verax.studies.entries import Damaged
+from verax.studies.entries import Damaged, Entry
 from verax.studies.executors.base import Executor
 from verax.studies.executors.inline import Inline
 from verax.studies.plan import Plan
@@ -20,6 +22,11 @@ from verax.studies.units import Cell, Unit
 from verax.studies.work import Brief, Job, Outcome
 
 _COUNTABLE = 100_000
+
+_WAITING = 4
+"""Outcomes that may wait to be written."""
+
+Keep = Callable[[Store, tuple[Entry, ...]], None]
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,31 @@ def performed(
         yield from Inline(device).outcomes(brief, jobs(here))
 
 
+@contextmanager
+def keeping() -> Iterator[Keep]:
+    """What keeps entries in a store, one after the other, in a thread of its own.
+
+    A disk takes milliseconds to confirm that a file will last, in which the next unit can be computed. All
+    is written when the context ends, however it does; what cannot be written is raised at the next call, or
+    at the end if nothing else is.
+    """
+    waiting: deque[Future[None]] = deque()
+
+    def written(store: Store, entries: tuple[Entry, ...]) -> None:
+        for entry in entries:
+            store.put(entry)
+
+    def keep(store: Store, entries: tuple[Entry, ...]) -> None:
+        waiting.append(pool.submit(written, store, entries))
+        while len(waiting) > _WAITING or (waiting and waiting[0].done()):
+            waiting.popleft().result()
+
+    with ThreadPoolExecutor(1) as pool:
+        yield keep
+        while waiting:
+            waiting.popleft().result()
+
+
 @dataclass
 class Driver:
     """Hands the units of a plan to an executor.
@@ -121,10 +153,12 @@ class Driver:
     watch: Callable[[int, str], None] = lambda count, name: None
     see: Callable[[Unit, Outcome], None] = lambda unit, outcome: None
     tally: Tally = field(default_factory=Tally)
+    _keep: Keep = field(init=False, repr=False)
 
     def drive(self, only: Set[str] | None = None) -> None:
         """Compute what the policy asks for; with `only`, exactly the units with these keys."""
-        with closing(performed(self.executor, self.brief, self.device, partial(self._jobs, only))) as found:
+        outcomes = performed(self.executor, self.brief, self.device, partial(self._jobs, only))
+        with keeping() as self._keep, closing(outcomes) as found:
             for outcome in found:
                 self._settle(outcome)
 
@@ -184,13 +218,11 @@ class Driver:
         return job._replace(maps=next(iter(entry.parts.values())))
 
     def _settle(self, outcome: Outcome) -> None:
-        """Write an outcome to the store."""
+        """Have an outcome written to the store."""
         unit = self.brief.unit(outcome.job)
         store = self.stores[unit.cell]
         if outcome.entry is not None:
-            if outcome.maps is not None:
-                store.put(outcome.maps)
-            store.put(outcome.entry)
+            self._keep(store, (outcome.entry,) if outcome.maps is None else (outcome.maps, outcome.entry))
             self.tally.computed += 1
             if outcome.shown is not None:
                 self.see(unit, outcome)

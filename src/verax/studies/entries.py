@@ -131,23 +131,58 @@ def named_parts(content: dict[str, Any]) -> dict[str, str]:
     return parts
 
 
-def unpack(entry: Entry) -> Result:
-    """The result in an entry, or `Damaged` with the reason."""
-    content = read_head(entry.key, entry.head)
-    tables: dict[str, pd.DataFrame] = {}
-    maps: dict[str, Tensor] = {}
+def check(content: dict[str, Any], parts: dict[str, bytes]) -> None:
+    """Raise `Damaged` unless all parts that the content of a head names are there and fit their checksums."""
     for name, digest in named_parts(content).items():
-        data = entry.parts.get(name)
-        if data is None:
+        if name not in parts:
             raise Damaged("a part is missing")
-        if sha256(data) != digest:
+        if sha256(parts[name]) != digest:
             raise Damaged("the checksum of a part does not fit")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A result as it lies in an entry; its tables are Arrow's, which are read in a third of the time.
+
+    Attributes:
+        tables: as in a `Result`.
+        maps: the same.
+        info: the same.
+    """
+
+    tables: dict[str, pa.Table]
+    maps: dict[str, Tensor]
+    info: dict[str, Any]
+
+    def result(self) -> Result:
+        """The same with tables of pandas, or `Damaged`."""
+        try:
+            frames = {name: table.to_pandas(use_threads=False) for name, table in self.tables.items()}
+        except DAMAGE as error:
+            raise Damaged("a part cannot be read") from error
+        return Result(frames, self.maps, self.info)
+
+
+def opened(content: dict[str, Any], parts: dict[str, bytes]) -> Opened:
+    """The result in parts that fit the content of a head (`check`), or `Damaged` with the reason."""
+    tables: dict[str, pa.Table] = {}
+    maps: dict[str, Tensor] = {}
+    for name in named_parts(content):
         try:
             if name.endswith(".parquet"):
                 table = name.split(".", 2)[2].removesuffix(".parquet").replace("+", ":")
-                tables[table] = pq.read_table(io.BytesIO(data)).to_pandas()
+                # a file of a few rows: to look for many of them, or to start threads, takes longer
+                with pq.ParquetFile(pa.BufferReader(parts[name])) as file:
+                    tables[table] = file.read(use_threads=False)
             else:
-                maps = load_tensors(data)
+                maps = load_tensors(parts[name])
         except DAMAGE as error:
             raise Damaged("a part cannot be read") from error
-    return Result(tables, maps, dict(content["info"]))
+    return Opened(tables, maps, dict(content["info"]))
+
+
+def unpack(entry: Entry) -> Result:
+    """The result in an entry, or `Damaged` with the reason."""
+    content = read_head(entry.key, entry.head)
+    check(content, entry.parts)
+    return opened(content, entry.parts).result()

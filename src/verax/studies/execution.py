@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from verax import methods, seeding
 from verax.cases import Cases
+from verax.devices import Moment
 from verax.engine.batching import with_halving
+from verax.engine.conditions import Doubts, later
 from verax.errors import InvalidParameter
 from verax.methods.completeness import completeness_error
 from verax.metrics import Metric
 from verax.metrics.own import measure, prepared_by, reads
 from verax.metrics.scoring import score
-from verax.networks import batches, fits, library
-from verax.networks.certificates import certify
-from verax.networks.inference import predictions
+from verax.networks import batches, certificates, fits, library
+from verax.networks.inference import device_of, predictions
 from verax.protocols import truth_of
 from verax.studies.entries import Result
 from verax.studies.spec import Study
@@ -28,6 +31,8 @@ from verax.studies.units import Cell, Subject, Unit
 from verax.tasks.base import Learnable, is_regression
 
 _MOST_REFERENCES = 10_000
+
+_ASKED = 1024  # pictures in a pass of a certificate on a GPU, which waits for launches
 
 VECTORS = 50
 """Maps of vectors that are kept of each unit, for pictures and to compare networks."""
@@ -71,11 +76,13 @@ class Bench:
     _block: Block | None = field(default=None, repr=False)
     _predicted: Tensor | None = field(default=None, repr=False)
     _drawn: dict[int, Tensor] = field(default_factory=dict, repr=False)
+    _trial: certificates.Trial | None = field(default=None, repr=False)
+    _known: dict[str, set[Hashable]] = field(default_factory=dict, repr=False)
 
     def after(self, other: Bench) -> Bench:
-        """This bench with the cases that another one drew last, where they are of the same task."""
+        """This bench with what another one drew last, where it is of the same task."""
         if other.subject.task is self.subject.task and other.study == self.study:
-            self._block = other._block
+            self._block, self._trial = other._block, other._trial
         return self
 
     def model(self) -> nn.Module:
@@ -88,7 +95,7 @@ class Bench:
                 model = library.decode(subject.weights, subject.architecture, classes, subject.sha256)
             else:
                 model = library.network(subject.task, subject.network)
-            self._model = model.to(self.device)
+            self._model = _moved(model, self.device)
         return self._model
 
     def load(self, start: int = 0, count: int | None = None) -> tuple[nn.Module, Cases, Tensor]:
@@ -103,7 +110,7 @@ class Bench:
             cases = self.subject.task.cases(n=count, seed=self.study.seed, start=start).to(self.device)
             self._block, self._predicted = Block(start, count, cases), None
         if self._predicted is None:
-            self._predicted = predictions(model, self._block.cases.inputs)
+            self._predicted, self._known = predictions(model, self._block.cases.inputs), {}
         return model, self._block.cases, self._predicted
 
     def told(self, kind: str) -> Cases:
@@ -194,9 +201,21 @@ class Bench:
             fit = fits.certify(model, task, n=max(2, count), seed=self.study.seed)
             tables = {"measures": fit.measures, "elements": fit.elements}
             return lambda: Result(tables, {}, {"certificate": fit.summary()})
-        certificate = certify(model, task, n=count, seed=self.study.seed)
-        tables = {"accuracy": certificate.accuracy, "interventions": certificate.interventions}
-        return lambda: Result(tables, {}, {"certificate": certificate.summary()})
+        if self._trial is None or len(self._trial.groups) != count * len(task.groups):
+            self._trial = certificates.prepare(task, device_of(model), n=count, seed=self.study.seed)
+        trial = self._trial
+        answers, done = trial.answers(model, _ASKED if self.device.type == "cuda" else 256), self._now()
+
+        def finish() -> Result:
+            done.wait()
+            certificate = trial.certificate(answers)
+            tables = {"accuracy": certificate.accuracy, "interventions": certificate.interventions}
+            return Result(tables, {}, {"certificate": certificate.summary()})
+
+        return finish
+
+    def _now(self) -> Moment:
+        return Moment(self.device)
 
     @property
     def seed(self) -> int:
@@ -238,27 +257,29 @@ class Bench:
         method, seed, settings = unit.method, self.seed, self.settings(unit)
         asked = self.asked(unit, cases, predicted)
 
-        start = time.perf_counter()
-        maps = self.attributions(unit, cases, asked) if given is None else given.to(self.device)
-        self.maps = maps
-        kinds = {protocol: truth_of(protocol) for protocol in self.study.protocols}
-        told = {kind: self.told(kind) for kind in set(kinds.values())}
-        # only the oracle shows another map when another truth is told
-        shown = {
-            kind: self.attributions(unit, told[kind], asked)
-            if method.family == "truth" and kind != "rule"
-            else maps
-            for kind in told
-        }
-        if maps.is_cuda:
-            torch.cuda.synchronize(maps.device)
-        spent = time.perf_counter() - start
-        gap = completeness_error(method, model, cases.inputs, asked, maps, settings, seed=seed, ids=cases.ids)
-        if gap is not None:
-            gap = gap.double().cpu().contiguous()
+        start = self._now()
+        ours = method.builtin and method.family != "peers"  # others may do something about errors themselves
+        known = self._known.setdefault(method.explains, set())
+        with later(known) if ours else nullcontext(Doubts()) as doubts:
+            maps = self.attributions(unit, cases, asked) if given is None else given.to(self.device)
+            kinds = {protocol: truth_of(protocol) for protocol in self.study.protocols}
+            told = {kind: self.told(kind) for kind in set(kinds.values())}
+            # only the oracle shows another map when another truth is told
+            shown = {
+                kind: self.attributions(unit, told[kind], asked)
+                if method.family == "truth" and kind != "rule"
+                else maps
+                for kind in told
+            }
+            explained = self._now()
+            about = (method, model, cases.inputs, asked, maps, settings)
+            gap = completeness_error(*about, seed=seed, ids=cases.ids)
+        self.maps, done = maps, self._now()
 
         def finish() -> Result:
-            start = time.perf_counter()
+            done.wait()
+            doubts.settle()
+            scoring = time.perf_counter()
             tables = {
                 protocol: score(
                     shown[kinds[protocol]],
@@ -278,16 +299,25 @@ class Bench:
                 "samples": len(cases),
                 "wrong": int((predicted != cases.targets).sum()),
                 "degenerate": int(tables[self.study.protocols[0]]["degenerate"].sum()),
-                "explaining_seconds": spent,
-                "scoring_seconds": time.perf_counter() - start,
+                "explaining_seconds": explained.since(start),
+                "scoring_seconds": time.perf_counter() - scoring,
             }
             kept = {"maps": thumbnails(maps, cases, unit.start)}
             if gap is not None:
-                info["completeness_error"] = {"median": float(gap.median()), "largest": float(gap.max())}
-                kept["completeness"] = gap  # medians of blocks cannot be joined
+                gaps = gap.double().cpu().contiguous()
+                info["completeness_error"] = {"median": float(gaps.median()), "largest": float(gaps.max())}
+                kept["completeness"] = gaps  # medians of blocks cannot be joined
             return Result(tables, kept, info)
 
         return finish
+
+
+def _moved(model: nn.Module, device: torch.device) -> nn.Module:
+    """A network on a device; to a GPU by way of pages that are locked, or the GPU would be waited for."""
+    if device.type == "cuda":
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.data = tensor.data.pin_memory()
+    return model.to(device, non_blocking=True)
 
 
 def task_references(value: object) -> int | None:
@@ -311,7 +341,7 @@ def training_inputs(task: Learnable, count: int, seed: int, device: torch.device
 
 def first_of_each(group: Tensor) -> Tensor:
     """The position of the first case of every bucket."""
-    return torch.tensor([int((group == g).nonzero()[0]) for g in torch.unique(group).tolist()])
+    return torch.from_numpy(np.unique(group.cpu().numpy(), return_index=True)[1])
 
 
 def thumbnails(maps: Tensor, cases: Cases, start: int = 0) -> Tensor:

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,13 +119,23 @@ def boards(run: Run) -> Iterator[tuple[int, str, str, pd.DataFrame]]:
 
     There is one for each tier: scores of networks whose truth is known otherwise are never averaged.
     """
-    asked = [(p, leaderboards.HEADLINES[p]) for p in run.manifest["study"]["protocols"]]
-    asked += [
+    headlines = [(p, leaderboards.HEADLINES[p]) for p in run.manifest["study"]["protocols"]]
+    yield from _boards(run, headlines)
+    yield from own_boards(run)
+
+
+def own_boards(run: Run) -> Iterator[tuple[int, str, str, pd.DataFrame]]:
+    """The same of own metrics alone."""
+    asked = [
         (protocol, name)
         for name, metric in run.metrics.items()
         for protocol in run.manifest["study"]["protocols"]
         if metric.protocol in (protocol, protocol.partition(":")[0])
     ]
+    return _boards(run, asked)
+
+
+def _boards(run: Run, asked: Sequence[tuple[str, str]]) -> Iterator[tuple[int, str, str, pd.DataFrame]]:
     parted = run.by_tier()
     for (protocol, metric), (tier, part) in itertools.product(asked, parted):
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from verax.metrics.scoring import metric_names
 from verax.studies.driving import Stores
-from verax.studies.entries import Result
+from verax.studies.entries import DAMAGE, Damaged, Opened, Result
 from verax.studies.plan import Plan
+from verax.studies.store import Store
 from verax.studies.units import Cell, Unit
 
 ROWS = 1 << 20
@@ -56,14 +57,20 @@ class Gathered:
     rows: int = 0
 
 
-def whole(unit: Unit, result: Result, plan: Plan) -> bool:
-    """Whether a stored result has all that its unit leaves behind."""
+def columns(plan: Plan) -> dict[str, frozenset[str]]:
+    """What the tables of the protocols of a plan have, at least."""
+    return {
+        protocol: _NO_METRICS.union(metric_names(protocol, plan.metrics)) for protocol in plan.study.protocols
+    }
+
+
+def whole(unit: Unit, result: Opened, wanted: Mapping[str, Set[str]]) -> bool:
+    """Whether a stored result has all that its unit leaves behind; `wanted` are the `columns` of its plan."""
     if unit.method is None:
         return "certificate" in result.info
-    tables = [result.tables.get(protocol) for protocol in plan.study.protocols]
     return "maps" in result.maps and all(
-        table is not None and {*_NO_METRICS, *metric_names(protocol, plan.metrics)} <= set(table.columns)
-        for protocol, table in zip(plan.study.protocols, tables, strict=True)
+        protocol in result.tables and names <= set(result.tables[protocol].column_names)
+        for protocol, names in wanted.items()
     )
 
 
@@ -80,9 +87,9 @@ def gather(
     with means over others. Units in `without` count as not there, whatever the store has of them; those in
     `absent` are known not to be there, and all others are lost where they are not.
     """
-    found = Gathered()
+    found, wanted = Gathered(), columns(plan)
     with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
-        waiting: list[pa.Table] = []
+        waiting, rows = list[pa.Table](), 0
         for cell in plan.cells:
             store = stores[cell]
             gaps = {unit.key for unit in cell.units() if unit.key not in store or unit.key in without}
@@ -90,46 +97,57 @@ def gather(
                 found.lost |= gaps - absent
                 continue
             parts: list[Result] = []
-            for unit, result in _read(cell, plan, stores, found):
-                parts.append(Result({}, result.maps, result.info))
-                if unit.method is not None and not found.lost:
-                    table = score_rows(unit, result)
-                    found.rows += len(table)
-                    waiting.append(table)
-                    if sum(map(len, waiting)) >= ROWS:
-                        writer.write_table(pa.concat_tables(waiting))
-                        waiting.clear()
+            for result, table in _read(cell, store, wanted, found):
+                parts.append(result)
+                rows += len(table)
+                waiting.append(table)
+                if rows >= ROWS:
+                    writer.write_table(_joined(waiting))
+                    found.rows, rows = found.rows + rows, 0
+                    waiting.clear()
             if len(parts) == len(cell):
                 found.results[cell.key] = merge(parts)
         if waiting:
-            writer.write_table(pa.concat_tables(waiting))
+            writer.write_table(_joined(waiting))
+            found.rows += rows
     return found
 
 
-def _read(cell: Cell, plan: Plan, stores: Stores, found: Gathered) -> Iterator[tuple[Unit, Result]]:
-    """The units of a cell with their results; what is damaged goes to `found.lost`."""
-    store = stores[cell]
+def _read(
+    cell: Cell, store: Store, wanted: Mapping[str, Set[str]], found: Gathered
+) -> Iterator[tuple[Result, pa.Table]]:
+    """What the units of a cell left behind, and the rows of their scores, if any.
+
+    What is damaged goes to `found.lost`; then there will be no table, and nobody asks for rows.
+    """
     for unit in cell.units():
-        result = store.read(unit.key)
-        if result is not None and not whole(unit, result, plan):
-            store.set_aside(unit.key)
+        try:
+            result = store.open(unit.key)
+            if result is not None and not whole(unit, result, wanted):
+                raise Damaged("a part is missing")
+            if result is not None:
+                result = _in_order(unit, result, list(wanted))
+                asked = unit.method is not None and not found.lost
+                table = score_rows(unit, result) if asked else SCHEMA.empty_table()
+        except (Damaged, *DAMAGE) as error:
+            store.set_aside(unit.key, str(error) if isinstance(error, Damaged) else "a part cannot be used")
             result = None
         if result is None:
             found.lost.add(unit.key)
         else:
-            yield unit, _in_order(unit, result, plan)
+            yield Result({}, result.maps, result.info), table
 
 
-def _in_order(unit: Unit, result: Result, plan: Plan) -> Result:
+def _in_order(unit: Unit, result: Opened, protocols: Sequence[str]) -> Opened:
     """A result as if this study had computed it: others may name the same protocols in another order."""
     if unit.method is None:
         return result
-    tables = {protocol: result.tables[protocol] for protocol in plan.study.protocols}
-    first = tables[plan.study.protocols[0]]
-    return Result(tables, result.maps, {**result.info, "degenerate": int(first["degenerate"].sum())})
+    tables = {protocol: result.tables[protocol] for protocol in protocols}
+    first = tables[protocols[0]].column("degenerate")
+    return Opened(tables, result.maps, {**result.info, "degenerate": int(first.to_numpy().sum())})
 
 
-def score_rows(unit: Unit, result: Result) -> pa.Table:
+def score_rows(unit: Unit, result: Opened) -> pa.Table:
     """A unit's scores as rows, one for each protocol, metric and sample.
 
     Scores that are not defined (nothing to focus on, or a wrong prediction under `sound`) have no row.
@@ -138,25 +156,36 @@ def score_rows(unit: Unit, result: Result) -> pa.Table:
     same = {"task": subject.task.name, "network": subject.network, "method": unit.label}
     parts = []
     for protocol, wide in result.tables.items():
-        metrics = [c for c in wide.columns if c not in _NO_METRICS]
-        values = wide[metrics].to_numpy(dtype=float).T
+        metrics = [name for name in wide.column_names if name not in _NO_METRICS]
+        values = np.array([_numbers(wide.column(name)) for name in metrics]).reshape(len(metrics), len(wide))
         metric, row = np.nonzero(~np.isnan(values))
         if not len(row):
             continue
         used, place = np.unique(metric, return_inverse=True)
-        first = np.zeros_like(place)
+        first = np.zeros(len(row), np.int32)
         words = {name: _coded(first, [word]) for name, word in {**same, "protocol": protocol}.items()}
-        words["metric"] = _coded(place, [metrics[number] for number in used])
-        numbers = {name: wide[name].to_numpy()[row] for name in ("group", "sample", "degenerate")}
+        words["metric"] = _coded(place.astype(np.int32), [metrics[number] for number in used])
+        numbers = {name: wide.column(name).to_numpy()[row] for name in ("group", "sample", "degenerate")}
         numbers |= {"seed": np.full(len(row), subject.seed), "value": values[metric, row]}
-        columns = [words[name] if name in words else pa.array(numbers[name], kind) for name, kind in _TYPES]
-        parts.append(pa.table(columns, schema=SCHEMA))
+        cells = [words[name] if name in words else pa.array(numbers[name], kind) for name, kind in _TYPES]
+        parts.append(pa.table(cells, schema=SCHEMA))
     return pa.concat_tables(parts) if parts else SCHEMA.empty_table()
 
 
-def _coded(places: NDArray[np.intp], words: Sequence[str]) -> pa.DictionaryArray:
+def _joined(tables: Sequence[pa.Table]) -> pa.Table:
+    """Rows of several units with one list of words: lists that change are written out word by word."""
+    return pa.concat_tables(tables).unify_dictionaries()
+
+
+def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
+    """A column of scores; NaN where there is none."""
+    found: NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy()
+    return found
+
+
+def _coded(places: NDArray[np.int32], words: Sequence[str]) -> pa.DictionaryArray:
     """Words by their places in a list."""
-    return pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), pa.array(words, pa.string()))
+    return pa.DictionaryArray.from_arrays(pa.array(places), pa.array(words, pa.string()))
 
 
 _COUNTS = ("samples", "wrong", "degenerate", "explaining_seconds", "scoring_seconds", "seconds")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, zip_longest
@@ -38,6 +41,8 @@ from verax.studies.units import (
 from verax.tasks import task as find_task
 from verax.tasks.base import Learnable, is_learnable, is_regression
 from verax.tasks.climate import Climate
+
+_READERS = 8
 
 ORACLE = "oracle"
 REFERENCES = (*CONTROLS, ORACLE)
@@ -236,6 +241,18 @@ def _tasks(study: Study) -> list[Learnable]:
     return made
 
 
+def _look(stems: Iterable[str], folder: Path) -> None:
+    """Have the checksums of stored networks compared, several at once, before they are asked for.
+
+    Those of a large study are gigabytes, of which a core reads about one in a second; what is found is
+    remembered by `verax.networks.records`.
+    """
+    paths = [path for stem in stems if (path := folder / f"{stem}.safetensors").is_file()]
+    if len(paths) > 1:
+        with ThreadPoolExecutor(min(_READERS, os.cpu_count() or 1)) as pool:
+            list(pool.map(records.damage, paths))
+
+
 def _subjects(
     study: Study,
     store: Path,
@@ -246,9 +263,12 @@ def _subjects(
     subjects: list[Subject] = []
     absent: dict[str, Training] = {}
     lost: list[tuple[Training, Failure]] = []
-    for found in _tasks(study):
-        for network in study.networks:
-            network = str(names.parse(network))
+    tasks, networks = _tasks(study), [str(names.parse(network)) for network in study.networks]
+    trained = [names.parse(network) for network in networks if network != WIRED]
+    stems = (library.stem(*one) for one in itertools.product(tasks, trained, study.seeds))
+    _look(stems, store / "networks")
+    for found in tasks:
+        for network in networks:
             for seed in _seeds(study, found, network, store):
                 wanted = study.missing == "train" and network != WIRED
                 if wanted and library.find(found, network, seed, store) is None:

@@ -15,11 +15,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from verax.errors import OutputError
 from verax.files import sync_folder, write_atomically
-from verax.studies.entries import DAMAGE, Damaged, Entry, Result, named_parts, pack, read_head, sha256, unpack
+from verax.studies.entries import (
+    DAMAGE,
+    Damaged,
+    Entry,
+    Opened,
+    Result,
+    check,
+    named_parts,
+    opened,
+    pack,
+    read_head,
+)
 from verax.studies.failures import Failure
 
 try:
@@ -111,14 +122,24 @@ class Store:
     def read(self, key: str) -> Result | None:
         """A finished result, or None when it is not there or is damaged."""
         try:
-            entry = self.get(key)
-            return None if entry is None else unpack(entry)
+            found = self.open(key)
+            return None if found is None else found.result()
         except Damaged as error:
             self.set_aside(key, str(error))
             return None
 
+    def open(self, key: str) -> Opened | None:
+        """A finished result with Arrow's tables; raises `Damaged` where it cannot be used."""
+        found = self._found(key)
+        return None if found is None else opened(found[1], found[0].parts)
+
     def get(self, key: str) -> Entry | None:
         """A finished entry as bytes; raises `Damaged` where it cannot be used."""
+        found = self._found(key)
+        return None if found is None else found[0]
+
+    def _found(self, key: str) -> tuple[Entry, dict[str, Any]] | None:
+        """A finished entry with the content of its head, which its parts fit; raises `Damaged` otherwise."""
         if key not in self:
             return None
         try:
@@ -130,17 +151,16 @@ class Store:
                 raise Damaged("a folder is in its place") from error
             raise OutputError(f"Cannot read {str(self._head(key))!r}: {error.strerror}.") from error
         try:
-            digests = named_parts(read_head(key, head))
-            parts = {name: (self.place(key) / name).read_bytes() for name in digests}
-            if any(sha256(data) != digests[name] for name, data in parts.items()):
-                raise Damaged("the checksum of a part does not fit")
+            content, place = read_head(key, head), self.place(key)
+            parts = {name: (place / name).read_bytes() for name in named_parts(content)}
+            check(content, parts)
         except FileNotFoundError as error:
             raise Damaged("a part is missing") from error
         except OSError as error:
             raise Damaged(f"a part cannot be read: {error.strerror}") from error
         except DAMAGE as error:
             raise error if isinstance(error, Damaged) else Damaged("not an entry of a store") from error
-        return Entry(key, head, parts)
+        return Entry(key, head, parts), content
 
     def failure(self, key: str) -> Failure | None:
         """Why a unit failed when it was last tried; None where it did not, or nobody knows."""

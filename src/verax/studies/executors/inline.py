@@ -7,6 +7,7 @@ about as long as light methods do, and the GPU would stand still meanwhile.
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -22,6 +23,9 @@ from verax.networks.steps import aside
 from verax.studies import work
 from verax.studies.failures import OutOfTime, describe, late
 from verax.studies.work import Brief, Job, Outcome
+
+_TURN = 1e-4
+"""Seconds that a thread may keep the interpreter while another one waits for it."""
 
 _WAITING = 16
 """Units that may wait for their second half: their maps are in memory, 10 MB for 200 pictures."""
@@ -69,7 +73,7 @@ class Inline:
         Settings of the whole process are those of `ordinary`, which `verax.run` sees to.
         """
         waiting: deque[Future[Outcome]] = deque()
-        with ThreadPoolExecutor(1) as pool:
+        with _brisk(), ThreadPoolExecutor(1) as pool:
             try:
                 for job in jobs:
                     if not work.apart(brief, job):
@@ -96,6 +100,21 @@ class Inline:
             outcome = rest()
             stream.synchronize()  # before memory of the other stream is let go that this one reads
         return outcome
+
+
+@contextmanager
+def _brisk() -> Iterator[None]:
+    """Let threads take turns quickly.
+
+    The one that explains hands thousands of small operations to the GPU, and lets go of the interpreter in
+    each: every time it would wait five milliseconds for the one that makes tables.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_TURN)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _taken(waiting: deque[Future[Outcome]], most: int = 0) -> Iterator[Outcome]:
