@@ -129,14 +129,13 @@ def _show_faithfulness(run: Run, tier: str) -> None:
 def _show_own(run: Run) -> None:
     """Print the means of the own metrics of a study."""
     from verax.studies import tiers
-    from verax.studies.exports import boards
+    from verax.studies.exports import own_boards
 
-    for tier, protocol, name, board in boards(run):
-        if name in run.metrics:
-            better = "higher" if run.metrics[name].higher_is_better else "lower"
-            title = f"{run.manifest['study']['name']}: {name} ({protocol} protocol, {better} is better)"
-            networks = ", ".join(network for network, known in run.tiers.items() if known == tier)
-            console.print(_table(escape(f"{title}\n{networks}: {tiers.words(tier)}"), board, name))
+    for tier, protocol, name, board in own_boards(run):
+        better = "higher" if run.metrics[name].higher_is_better else "lower"
+        title = f"{run.manifest['study']['name']}: {name} ({protocol} protocol, {better} is better)"
+        networks = ", ".join(network for network, known in run.tiers.items() if known == tier)
+        console.print(_table(escape(f"{title}\n{networks}: {tiers.words(tier)}"), board, name))
 
 
 def _show_truths(entry: dict[str, Any], tier: str) -> None:

@@ -84,10 +84,11 @@ def _even(edges: NDArray[np.float64]) -> bool:
 def charts(run: Run) -> list[Chart]:
     """What there is to see of every vector task on a grid; empty where a run kept no maps."""
     try:
-        maps, cases = run.maps(), run.cases()
+        cases = run.cases()
+        there = [str(t["name"]) for t in run.manifest["tasks"] if f"{t['name']}|cells" in cases]
+        maps = run.maps() if there else {}  # those of many pictures are large
     except (MissingFile, WeightsError):
         return []
-    there = [str(t["name"]) for t in run.manifest["tasks"] if f"{t['name']}|cells" in cases]
     each = 3 if len(there) <= 2 else 1
     found: list[Chart] = []
     for task in there[: _CHARTS if each == 1 else 2]:

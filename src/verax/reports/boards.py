@@ -182,9 +182,7 @@ def other_tiers(runs: Sequence[tuple[int, Run]], protocol: str) -> list[dict[str
 def own(run: Run, shelf: charts.Shelf) -> list[dict[str, Any]]:
     """Leaderboards of the study's own metrics, over all tasks, for each tier."""
     found = []
-    for tier, protocol, metric, board in exports.boards(run):
-        if metric not in run.metrics:
-            continue
+    for tier, protocol, metric, board in exports.own_boards(run):
         better = "higher" if run.metrics[metric].higher_is_better else "lower"
         order = [str(name) for name in board["method"]]
         several = len(set(run.tiers.values())) > 1

@@ -184,15 +184,16 @@ def share_means(scores: pd.DataFrame, tasks: Sequence[str]) -> pd.DataFrame:
     Only samples with something to focus on count; where there is nothing to avoid, that share is 0.
     """
     names = {f"{region}-share": region for region in REGIONS}
-    keys = ["task", "group", "method", "network", "seed"]
+    keys = ["group", "network", "seed"]
     parts = []
     for task in tasks:  # one method of one task after the other: they may have millions of rows
         here = scores[(scores["task"] == task) & (scores["protocol"] == "sound")]
-        for _, part in here[here["metric"].isin(list(names))].groupby("method", observed=True):
-            table = part.astype({"metric": str, "method": str, "task": str, "network": str})
-            wide = table.pivot(index=[*keys, "sample"], columns="metric", values="value")
+        for method, part in here[here["metric"].isin(list(names))].groupby("method", observed=True):
+            wide = part.pivot(index=[*keys, "sample"], columns="metric", values="value")
+            wide = wide.set_axis(wide.columns.astype(str), axis=1)
             wide = wide.reindex(columns=list(names)).rename(columns=names)
-            parts.append(wide.dropna(subset="focus").fillna(0.0).groupby(keys).mean())
+            runs = wide.dropna(subset="focus").fillna(0.0).groupby(keys, observed=True).mean()
+            parts.append(runs.assign(task=str(task), method=str(method)))
     buckets = pd.concat(parts).groupby(["task", "group", "method"]).mean().unstack("method")
     return buckets.dropna().mean().unstack(0).reindex(columns=list(REGIONS))
 

@@ -74,8 +74,7 @@ def parts(
     for family in families:
         try:
             scores = run.rows(protocol, HEADLINES[protocol])
-            found = comparisons.ranking(scores, run.families, protocol=protocol, family=family)
-            pairs = comparisons.paired(scores, run.families, protocol=protocol, family=family)
+            found, pairs = comparisons.compared(scores, run.families, protocol=protocol, family=family)
         except VeraxError:
             continue  # too few methods or buckets
         name, chart = f"ranks-{protocol}-{family}", None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +29,11 @@ if TYPE_CHECKING:
 FOLDER = "sheets"
 BUDGET = 7_000_000
 """Bytes of pictures in the page; what goes beyond lies beside it."""
+_THREADS = 8
+
+T = TypeVar("T")
+R = TypeVar("R")
+
 _OURS = re.compile(r"\d{3}-(maps|inputs)\.png")
 
 
@@ -136,15 +144,13 @@ class _Drawer:
         source = self.album.place(globes.png(joined(both)), "inputs")
         return Drawn(("input field", "truth"), source, scenes, place)
 
-    def maps(self, drawn: Drawn, vectors: list[NDArray[Any]]) -> tuple[list[int], str]:
-        """The size of a tile and the address of all maps ``(N, ...)`` of some methods, one column each."""
-        count = len(drawn.scenes)
-        if drawn.globe is None:
-            tiles = np.stack([gallery.levels(one[:count]) for one in vectors], 1)
-            return list(tiles.shape[2:]), self.album.place(gallery.png(joined(tiles)), "maps")
-        globe = self.globes[drawn.globe]
-        tiles = np.stack([globe.levels(one[:count]) for one in vectors], 1)
-        return list(tiles.shape[2:]), self.album.place(globes.png(joined(tiles)), "maps")
+    def maps(self, task: str, vectors: Sequence[Tensor]) -> tuple[list[int], bytes]:
+        """The size of a tile, and a picture of all maps ``(N, ...)`` of some methods, one column each."""
+        count = len(self.cases[f"{task}|ids"])
+        globe = Globe.of(self.cases, task) if f"{task}|cells" in self.cases else None
+        levels, png = (gallery.levels, gallery.png) if globe is None else (globe.levels, globes.png)
+        tiles = np.stack([levels(one[:count].float().numpy()) for one in vectors], 1)
+        return list(tiles.shape[2:]), png(joined(tiles))
 
 
 def sheets(run: Run, methods: Sequence[str], protocol: str, album: Album) -> dict[str, list[dict[str, Any]]]:
@@ -166,15 +172,21 @@ def sheets(run: Run, methods: Sequence[str], protocol: str, album: Album) -> dic
     tasks = {str(task["name"]): task for task in run.manifest["tasks"]}
     scores = gallery.kept_scores(run, protocol, cases)
     drawer = _Drawer(cases, album)
-    found: list[dict[str, Any]] = []
+    shown: list[tuple[str, str, int, list[str]]] = []
     for subject in run.manifest["networks"]:
         name, network, seed = str(subject["task"]), str(subject["network"]), int(subject["seed"])
         there = [method for method in methods if f"{name}|{network}|{seed}|{method}" in maps]
-        if not there or not drawer.can(name):
-            continue
+        if there and drawer.can(name):
+            shown.append((name, network, seed, there))
+
+    def picture(entry: tuple[str, str, int, list[str]]) -> tuple[list[int], bytes]:
+        name, network, seed, there = entry
+        return drawer.maps(name, [maps[f"{name}|{network}|{seed}|{method}"] for method in there])
+
+    found: list[dict[str, Any]] = []
+    for (name, network, seed, there), (size, data) in zip(shown, _ahead(picture, shown), strict=True):
         drawn = drawer.of(name, tasks[name].get("groups", {}))
-        vectors = [maps[f"{name}|{network}|{seed}|{method}"].float().numpy() for method in there]
-        size, source = drawer.maps(drawn, vectors)
+        source = album.place(data, "maps")
         found.append(
             {
                 "task": name,
@@ -200,6 +212,21 @@ def sheets(run: Run, methods: Sequence[str], protocol: str, album: Album) -> dic
             }
         )
     return {"sheets": found, "globes": [globe.data() for globe in drawer.globes]}
+
+
+def _ahead(work: Callable[[T], R], things: Sequence[T]) -> Iterator[R]:
+    """What comes of each thing, in order; the next ones are worked on meanwhile.
+
+    Pictures are compressed outside the interpreter's lock, so that threads do not wait for each other.
+    """
+    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
+        begun: deque[Future[R]] = deque()
+        for thing in things:
+            begun.append(pool.submit(work, thing))
+            if len(begun) > 2 * _THREADS:
+                yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()
 
 
 def _rounded(value: float | None) -> float | None:
