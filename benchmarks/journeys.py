@@ -1,9 +1,9 @@
 """How long whole commands take on this machine, phase by phase: from a fresh store to the last file.
 
-    python benchmarks/journeys.py [--only smerf,sst,smerf-full] [--networks resnet18,vgg16] [--write]
+    python benchmarks/journeys.py [--only smerf,sst,smerf-full] [--seeds 0] [--networks vit] [--write]
 
 Every command runs in a process of its own, so that imports count. Rows that were measured before and are not
-measured now stay in the record. `smerf-full` is measured with one of its five seeds, whose work is the same.
+measured now stay in the record.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import records
 COMMANDS = {
     "smerf": ["reproduce", "smerf"],
     "sst": ["run", "sst", "--networks", "mlp"],
-    "smerf-full": ["run", "smerf-full", "--seeds", "1"],
+    "smerf-full": ["run", "smerf-full"],
 }
 ASKED = {"smerf": "120", "sst": "90", "smerf-full": "1200 with five seeds"}
 """Seconds on one H200."""
@@ -43,15 +43,15 @@ _REST = "what of scoring, cases, writing is not beside it"
 
 
 def measure(
-    name: str, networks: str, device: str, folder: Path, limit: float | None = None
+    name: str, more: dict[str, str], device: str, folder: Path, limit: float | None = None
 ) -> dict[str, Any]:
     """Run one command in a fresh store; gives its seconds, and those of its phases.
 
     One that takes longer than `limit` seconds is interrupted, and what it says then is how far it came.
     """
     out, command = folder / "out", [*COMMANDS[name]]
-    if networks and name == "smerf-full":
-        command += ["--networks", networks]
+    if name == "smerf-full":
+        command += [word for option, value in more.items() if value for word in (f"--{option}", value)]
     line = [sys.executable, "-m", "verax", *command, "--device", device, "--out", str(out), "--quiet"]
     start = time.perf_counter()
     store = {**os.environ, "VERAX_STORE": str(folder / "store")}
@@ -160,6 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default=",".join(COMMANDS))
     parser.add_argument("--networks", default="", help="of smerf-full; joined with those measured before")
+    parser.add_argument("--seeds", default="", help="of smerf-full, instead of its five")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--limit-seconds", type=float, help="for each command")
     parser.add_argument("--write", action="store_true")
@@ -170,7 +171,8 @@ def main() -> None:
     found: dict[str, Any] = dict(old.details["journeys"]) if old else {}
     for journey in asked.only.split(","):
         with tempfile.TemporaryDirectory() as folder:
-            new = measure(journey, asked.networks, asked.device, Path(folder), asked.limit_seconds)
+            more = {"networks": asked.networks, "seeds": asked.seeds}
+            new = measure(journey, more, asked.device, Path(folder), asked.limit_seconds)
         print(f"{new['command']}: {new['seconds']:.1f} s")
         for phase, seconds in new["phases"].items():
             print(f"  {phase:<40}{seconds:>8.1f}")

@@ -307,4 +307,4 @@ def test_networks_of_the_league_call_every_layer_that_they_hold(load):
 
 def test_a_command_that_takes_too_long_is_interrupted_and_says_so(load, tmp_path):
     with pytest.raises(SystemExit, match=r"verax run sst --networks mlp ended after \d s"):
-        load("journeys").measure("sst", "", "cpu", tmp_path, 0.5)
+        load("journeys").measure("sst", {}, "cpu", tmp_path, 0.5)
