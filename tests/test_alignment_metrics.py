@@ -432,7 +432,8 @@ def test_one_look_tells_what_many_would(width, dtype, monkeypatch):
         assert torch.equal(found.place, wanted.argmax(1, keepdim=True))
         assert bool(found.tied[wanted.sum(1) > 1].all())  # none is left out
         for ours, theirs in ((found.total, rows), (found.squares, rows.square())):
-            assert torch.allclose(ours[:, 0], theirs.double().sum(1), rtol=1e-6, atol=1e-6 * width**0.5)
+            # equal numbers are all rounded the same way; how far that goes depends on the processor
+            assert torch.allclose(ours[:, 0], theirs.double().sum(1), rtol=5e-6, atol=1e-6 * width**0.5)
 
 
 def test_a_map_is_read_alike_whatever_is_beside_it():
