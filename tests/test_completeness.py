@@ -11,6 +11,7 @@ from verax.engine.baselines import baseline_of
 from verax.errors import InvalidInput, InvalidParameter
 from verax.methods import METHODS
 from verax.methods.base import SLACKS
+from verax.methods.completeness import completeness_error
 from verax.methods.explaining import streams_of
 from verax.reports import promises
 
@@ -57,6 +58,40 @@ def test_exact_methods_keep_their_promise(name, data):
     maps = verax.explain(model, x, y, method=name, seed=4, **EXACT[name])
     halved = verax.completeness(model, x, y, maps / 2, name, seed=4, **EXACT[name])
     torch.testing.assert_close(halved, torch.full((5,), 0.5, dtype=torch.float64), rtol=0, atol=1e-3)
+
+
+class Counting(nn.Module):
+    """A network that notes how many samples it was asked about."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.asked = inner, []
+
+    def forward(self, x):
+        self.asked.append(len(x))
+        return self.inner(x)
+
+
+SAME = {"number": 0.3, "word": "zeros", "one": torch.rand(1, 2, 6, 6), "picture": torch.rand(2, 6, 6)}
+OWN = {"mean": "mean", "each": torch.rand(5, 2, 6, 6)}
+
+
+@pytest.mark.parametrize("kind", [*SAME, *OWN])
+def test_the_network_is_asked_no_more_than_it_must(kind, data):
+    model, x, y = data
+    baseline = {**SAME, **OWN}[kind]
+    method, counting = METHODS.get("deeplift-rescale"), Counting(model)
+    settings = method.settings({"baseline": baseline})
+    maps = verax.explain(model, x, y, method=method, baseline=baseline)
+    with torch.no_grad():
+        outputs = model(x)
+    found = completeness_error(method, counting, x, y, maps, settings, outputs=outputs)
+    assert sum(counting.asked) == (1 if kind in SAME else 5)
+    assert found.max() < 1e-4
+    again = completeness_error(method, model, x, y, maps, settings)
+    torch.testing.assert_close(found, again, rtol=0, atol=1e-5)
+    moved = completeness_error(method, model, x, y, maps, settings, outputs=outputs + torch.arange(3.0))
+    assert moved[1:3].min() > 1e-2  # it is these outputs that count
 
 
 def test_random_references_are_those_that_the_method_drew(data):

@@ -169,7 +169,7 @@ def test_overlapping_boxes_count_twice():
 def test_figure_14():
     truth = truth_of([[TEXT, BOX1]], [[Role.FOCUS, Role.AVOID]])
     values = paint((TEXT, 1.0), (BOX1, 0.8), background=0.001)
-    scores = {name: value.item() for name, value in scoring.published_scores(values, truth).items()}
+    scores = {name: value.item() for name, value in published.scores(values, truth).items()}
     assert round(scores["pafl"], 4) == 0.7554
     assert round(scores["safl"], 4) == 0.2446
     assert scores["piou"] == 1

@@ -102,6 +102,15 @@ def baseline_of(spec: Baseline, inputs: Tensor, streams: Streams | None = None) 
     raise InvalidParameter(f"There is no baseline {spec!r}{suggestion(spec, NAMES)}")
 
 
+def shared(spec: Baseline, inputs: Tensor) -> Tensor | None:
+    """The baseline that all samples have, ``(1, ...)``; None where each may have its own."""
+    if isinstance(spec, Tensor):
+        common = spec.ndim < inputs.ndim or len(spec) == 1
+    else:
+        common = spec == "zeros" or not isinstance(spec, str)
+    return baseline_of(spec, inputs[:1]) if common else None
+
+
 def noisy_baselines(
     spec: Baseline, inputs: Tensor, streams: Streams, count: int, noise: float
 ) -> Callable[[slice, slice], Tensor]:

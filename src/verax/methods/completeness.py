@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from verax.engine.baselines import baseline_of
+from verax.engine.baselines import baseline_of, shared
 from verax.engine.batching import blocks, rows_within_budget, with_halving
 from verax.engine.gradients import Points
 from verax.errors import InvalidParameter
@@ -49,6 +49,7 @@ def promised_total(
     targets: Tensor,
     settings: Mapping[str, Any],
     streams: Streams,
+    outputs: Tensor | None = None,
 ) -> Tensor | None:
     """What each map should add up to, float64 ``(N,)``; None for methods that promise nothing.
 
@@ -59,19 +60,23 @@ def promised_total(
         targets: ``(N,)``.
         settings: all parameters of the method.
         streams: the random numbers that the method drew.
+        outputs: of the network for the inputs ``(N, classes)``, where they are known.
     """
     if method.total is None:
         return None
 
-    def chosen(x: Tensor, y: Tensor) -> Tensor:
-        return network_outputs(model, x).gather(1, y[:, None])[:, 0].double()
+    def chosen(x: Tensor, y: Tensor, known: Tensor | None = None) -> Tensor:
+        found = network_outputs(model, x) if known is None else known
+        return found.gather(1, y[:, None])[:, 0].double()
 
-    total = chosen(inputs, targets)
+    total = chosen(inputs, targets, outputs)
     if method.total == "output":
         return total
     if method.starts is references_of and isinstance(settings["references"], Tensor):
         # one set for all samples: no need to run it again for each of them
         return total - network_outputs(model, settings["references"].to(inputs)).double().mean(0)[targets]
+    if method.starts is None and (same := shared(settings.get("baseline", 0.0), inputs)) is not None:
+        return total - network_outputs(model, same).double()[0, targets]
     start, count = _starts(method, inputs, streams, settings)
 
     def mean(rows: int) -> Tensor:
@@ -95,14 +100,16 @@ def completeness_error(
     *,
     seed: int = 0,
     ids: Tensor | None = None,
+    outputs: Tensor | None = None,
 ) -> Tensor | None:
     """How far each map is from its promised total, relative to that total ``(N,)``; None without a promise.
 
-    A total of zero (an empty picture) is compared with 1, so that the error stays a number.
+    A total of zero (an empty picture) is compared with 1, so that the error stays a number. `outputs` are
+    those of the network for the inputs, which is not asked again then.
     """
     x = inputs.detach().to(device_of(model), dtype_of(model, inputs.dtype))
     streams = streams_of(method, x, ids, seed)
-    total = promised_total(method, model, x, targets.to(x.device), settings, streams)
+    total = promised_total(method, model, x, targets.to(x.device), settings, streams, outputs)
     if total is None:
         return None
     gap = (maps.detach().double().flatten(1).sum(1).to(total.device) - total).abs()

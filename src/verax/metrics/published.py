@@ -8,6 +8,9 @@ and S for the secondary ones (role AVOID). They read the maps of the `published`
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -30,9 +33,7 @@ def afl(values: Tensor, truth: Truth, role: Role = Role.FOCUS) -> Tensor:
     Overlapping boxes are counted twice, as published. A constant map gives 0: there the original divides by
     zero, and its plots turn the NaN into 0.
     """
-    masses = _box_sums(_densities(values), truth)
-    listed = _listed(truth, role, masses)
-    return torch.where(listed.any(1), (masses * listed).sum(1), torch.nan)
+    return Boxed(values, truth).afl(role)
 
 
 def mafl(values: Tensor, truth: Truth, role: Role = Role.FOCUS) -> Tensor:
@@ -40,10 +41,7 @@ def mafl(values: Tensor, truth: Truth, role: Role = Role.FOCUS) -> Tensor:
 
     Pixels of several boxes are counted once for each. A constant map gives 0, as for `afl`.
     """
-    densities = _densities(values)
-    masses, pixels = _box_sums(densities, truth), _box_sizes(densities, truth)
-    listed = _listed(truth, role, masses)
-    return (masses * listed).sum(1) / (pixels * listed).sum(1)  # 0 / 0 = NaN where nothing is listed
+    return Boxed(values, truth).mafl(role)
 
 
 def iou(
@@ -69,17 +67,108 @@ def iou(
         raise InvalidParameter(
             f"There is no threshold named {threshold!r}{suggestion(str(threshold), THRESHOLDS)}"
         )
-    values = comparable(values)
-    areas = _areas(truth).to(values.device)
-    counted = _listed(truth, Role.FOCUS if threshold == "single" else role, values)
-    wanted = (areas * counted).sum(1)
-    level = histogram_threshold(values, wanted if count is None else torch.full_like(wanted, count))
-    strong = (values >= level[:, None, None]).to(torch.float64)
-    shared = _box_sums(strong, truth)
-    sizes = _box_sizes(strong, truth)
-    union = strong.sum((1, 2))[:, None] + sizes - shared
-    listed = _listed(truth, role, values)
-    return torch.where(listed, shared / union, 0.0).sum(1) / listed.sum(1)
+    boxed = Boxed(values, truth)
+    measured = Role.FOCUS if threshold == "single" else role
+    return boxed.overlap(role, boxed.cut(measured) if count is None else boxed.cut_at(count))
+
+
+def scores(values: Tensor, truth: Truth) -> dict[str, Tensor]:
+    """All of them: name -> ``(N,)``; p stands for FOCUS, s for AVOID.
+
+    PIOU is the same under both thresholds, so that only SIOU has a second form.
+    """
+    boxed, primary, secondary = Boxed(values, truth), Role.FOCUS, Role.AVOID
+    single = boxed.cut(primary)
+    return {
+        "pafl": boxed.afl(primary),
+        "safl": boxed.afl(secondary),
+        "piou": boxed.overlap(primary, single),
+        "siou": boxed.overlap(secondary, single),
+        "pmafl": boxed.mafl(primary),
+        "smafl": boxed.mafl(secondary),
+        "siou-multi": boxed.overlap(secondary, boxed.cut(secondary)),
+    }
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The strong pixels of each map.
+
+    Attributes:
+        shared: how many of them lie in each box, ``(N, K)``.
+        strong: how many there are, ``(N,)``.
+    """
+
+    shared: Tensor
+    strong: Tensor
+
+
+class Boxed:
+    """Maps beside the boxes of their cases; what several metrics ask of them is worked out once."""
+
+    def __init__(self, values: Tensor, truth: Truth) -> None:
+        self.values, self.truth = comparable(values), truth
+        boxes = truth.boxes.to(values.device)
+        if boxes.shape[0] != values.shape[0]:
+            raise InvalidInput(
+                f"There are {values.shape[0]} maps, but the truth about {boxes.shape[0]} cases."
+            )
+        row0, row1, col0, col1 = boxes[:, :, None].unbind(3)
+        row, column = (torch.arange(size, device=values.device) for size in values.shape[1:])
+        self._rows, self._columns = (row >= row0) & (row < row1), (column >= col0) & (column < col1)
+        self._areas = ((row1 - row0).clamp(min=0) * (col1 - col0).clamp(min=0))[..., 0]
+
+    def afl(self, role: Role) -> Tensor:
+        """As the function of that name."""
+        listed = self._listed(role)
+        return torch.where(listed.any(1), (self._masses * listed).sum(1), torch.nan)
+
+    def mafl(self, role: Role) -> Tensor:
+        """As the function of that name."""
+        listed = self._listed(role)
+        # 0 / 0 = NaN where nothing is listed
+        return (self._masses * listed).sum(1) / (self._pixels * listed).sum(1)
+
+    def overlap(self, role: Role, cut: Cut) -> Tensor:
+        """The mean IOU between one box of `role` and the strong pixels."""
+        listed, union = self._listed(role), cut.strong[:, None] + self._pixels - cut.shared
+        return torch.where(listed, cut.shared / union, 0.0).sum(1) / listed.sum(1)
+
+    def cut(self, role: Role) -> Cut:
+        """The strongest pixels, about as many as the boxes of `role` cover."""
+        return self._cut((self._areas * self._listed(role)).sum(1))
+
+    def cut_at(self, count: int) -> Cut:
+        """About so many of the strongest pixels."""
+        return self._cut(torch.full((len(self.values),), count, device=self.values.device))
+
+    def _cut(self, wanted: Tensor) -> Cut:
+        level = histogram_threshold(self.values, wanted)
+        strong = (self.values >= level[:, None, None]).to(torch.float64)
+        return Cut(self._sums(strong), strong.sum((1, 2)))
+
+    @cached_property
+    def _masses(self) -> Tensor:
+        """The mass of each rescaled map inside each box."""
+        return self._sums(_densities(self.values))
+
+    @cached_property
+    def _pixels(self) -> Tensor:
+        """The pixels of each map inside each box."""
+        return (self._rows.sum(2) * self._columns.sum(2)).to(torch.float64)
+
+    def _listed(self, role: Role) -> Tensor:
+        """Which objects have the role: ``(N, K)`` bool."""
+        return (self.truth.roles == role).to(self.values.device)
+
+    def _sums(self, values: Tensor) -> Tensor:
+        """The sum of each map inside each box: ``(N, H, W)`` -> ``(N, K)``."""
+        rows, columns = self._rows, self._columns
+        sums = [
+            torch.where(rows[some, ..., None] & columns[some, :, None], values[some, None], 0.0).sum((2, 3))
+            for some in _parts(values, rows.shape[1])
+        ]
+        return torch.cat(sums)
 
 
 def histogram_threshold(values: Tensor, count: Tensor) -> Tensor:
@@ -102,48 +191,10 @@ def histogram_threshold(values: Tensor, count: Tensor) -> Tensor:
 
 def _densities(values: Tensor) -> Tensor:
     """Each map moved to [0, 1] and divided by its sum; zeros where it is constant."""
-    values = comparable(values)
     lowest, highest = values.amin((1, 2), keepdim=True), values.amax((1, 2), keepdim=True)
     span = highest - lowest
     scaled = torch.where((span > 0) & span.isfinite(), (values - lowest) / span, 0.0)
     return scaled / scaled.sum((1, 2), keepdim=True).clamp(min=1.0)  # the sum is at least 1, the maximum
-
-
-def _listed(truth: Truth, role: Role, like: Tensor) -> Tensor:
-    """Which objects have the role: ``(N, K)`` bool."""
-    return (truth.roles == role).to(like.device)
-
-
-def _areas(truth: Truth) -> Tensor:
-    row0, row1, col0, col1 = truth.boxes.unbind(2)
-    return (row1 - row0).clamp(min=0) * (col1 - col0).clamp(min=0)
-
-
-def _bands(values: Tensor, truth: Truth) -> tuple[Tensor, Tensor]:
-    """The rows ``(N, K, H)`` and columns ``(N, K, W)`` of each box that lie in the picture."""
-    boxes = truth.boxes.to(values.device)
-    if boxes.shape[0] != values.shape[0]:
-        raise InvalidInput(f"There are {values.shape[0]} maps, but the truth about {boxes.shape[0]} cases.")
-    row0, row1, col0, col1 = boxes[:, :, None].unbind(3)
-    row = torch.arange(values.shape[1], device=values.device)
-    column = torch.arange(values.shape[2], device=values.device)
-    return (row >= row0) & (row < row1), (column >= col0) & (column < col1)
-
-
-def _box_sums(values: Tensor, truth: Truth) -> Tensor:
-    """The sum of each map inside each box: ``(N, H, W)`` -> ``(N, K)``."""
-    rows, columns = _bands(values, truth)
-    sums = [
-        torch.where(rows[some, ..., None] & columns[some, :, None], values[some, None], 0.0).sum((2, 3))
-        for some in _parts(values, rows.shape[1])
-    ]
-    return torch.cat(sums)
-
-
-def _box_sizes(values: Tensor, truth: Truth) -> Tensor:
-    """The pixels of each map inside each box: ``(N, K)``."""
-    rows, columns = _bands(values, truth)
-    return (rows.sum(2) * columns.sum(2)).to(values.dtype)
 
 
 def _parts(values: Tensor, times: int) -> list[slice]:

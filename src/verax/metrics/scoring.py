@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from verax.cases import Cases, Role, Truth
+from verax.cases import Cases, Truth
 from verax.errors import InvalidInput
 from verax.metrics import (
     BUILTIN,
@@ -100,19 +100,6 @@ def sound_scores(values: Tensor, truth: Truth) -> dict[str, Tensor]:
         for column in (name, name + NORMALISED):
             scores[column] = torch.where(where, scores[column], torch.nan)
     return scores
-
-
-def published_scores(values: Tensor, truth: Truth) -> dict[str, Tensor]:
-    """All metrics of the published protocol for prepared maps ``(N, H, W)``: name -> ``(N,)``."""
-    # PIOU is the same under both thresholds, so that only SIOU has a second form
-    functions = {"afl": published.afl, "iou": published.iou, "mafl": published.mafl}
-    roles = {"p": Role.FOCUS, "s": Role.AVOID}
-    scores = {
-        letter + name: function(values, truth, role)
-        for name, function in functions.items()
-        for letter, role in roles.items()
-    }
-    return {**scores, "siou-multi": published.iou(values, truth, Role.AVOID, "multi")}
 
 
 def _shared(found: Tensor | None, device: torch.device, noun: str) -> Tensor | None:
@@ -286,7 +273,7 @@ def score(
         scores = faithfulness_scores(attributions, there, model, targets, method, settings, seed)
     else:
         prepared = _pictures(attributions, cases.group.to(attributions.device), transfer)
-        scores = published_scores(prepared.values, cases.truth)
+        scores = published.scores(prepared.values, cases.truth)
     truth = cases.truth.map(lambda tensor: tensor.to(prepared.values.device)) if own else cases.truth
     scores |= {metric.name: measure(metric, prepared.values, truth) for metric in own}
     table = _arrays({column: scores[column] for column in metric_names(name, own)})

@@ -23,7 +23,7 @@ from verax.metrics import Metric
 from verax.metrics.own import measure, prepared_by, reads
 from verax.metrics.scoring import score
 from verax.networks import batches, certificates, fits, library
-from verax.networks.inference import device_of, predictions
+from verax.networks.inference import device_of, outputs
 from verax.protocols import truth_of
 from verax.studies.entries import Result
 from verax.studies.spec import Study
@@ -74,6 +74,7 @@ class Bench:
     maps: Tensor | None = field(default=None, repr=False)
     _model: nn.Module | None = field(default=None, repr=False)
     _block: Block | None = field(default=None, repr=False)
+    _outputs: Tensor | None = field(default=None, repr=False)
     _predicted: Tensor | None = field(default=None, repr=False)
     _drawn: dict[int, Tensor] = field(default_factory=dict, repr=False)
     _trial: certificates.Trial | None = field(default=None, repr=False)
@@ -110,7 +111,8 @@ class Bench:
             cases = self.subject.task.cases(n=count, seed=self.study.seed, start=start).to(self.device)
             self._block, self._predicted = Block(start, count, cases), None
         if self._predicted is None:
-            self._predicted, self._known = predictions(model, self._block.cases.inputs), {}
+            self._outputs, self._known = outputs(model, self._block.cases.inputs), {}
+            self._predicted = self._outputs.argmax(1)
         return model, self._block.cases, self._predicted
 
     def told(self, kind: str) -> Cases:
@@ -273,7 +275,7 @@ class Bench:
             }
             explained = self._now()
             about = (method, model, cases.inputs, asked, maps, settings)
-            gap = completeness_error(*about, seed=seed, ids=cases.ids)
+            gap = completeness_error(*about, seed=seed, ids=cases.ids, outputs=self._outputs)
         self.maps, done = maps, self._now()
 
         def finish() -> Result:

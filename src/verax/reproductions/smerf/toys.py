@@ -16,7 +16,6 @@ from torch import Tensor
 import verax
 from verax.cases import Role, Truth
 from verax.metrics import published
-from verax.metrics.scoring import published_scores
 from verax.networks.architectures import cnn3, cnn4
 from verax.protocols.published import prepare
 from verax.reproductions.claims import Floats
@@ -48,13 +47,13 @@ def painted(strengths: Sequence[float], background: float = 0.001) -> tuple[Tens
 def figure14() -> dict[str, float]:
     """PAFL, SAFL, PIOU and SIOU of 1 on the letter, 0.8 on the box and 0.001 elsewhere."""
     maps, truth = painted([0.8])
-    return {name: float(value) for name, value in published_scores(maps, truth).items()}
+    return {name: float(value) for name, value in published.scores(maps, truth).items()}
 
 
 def figure16(strengths: Sequence[float], background: float = 0.001) -> tuple[Floats, Floats]:
     """PAFL and SAFL while the box grows stronger (top: background 0.001; bottom: 0.8)."""
     maps, truth = painted(strengths, background)
-    found = published_scores(maps, truth)
+    found = published.scores(maps, truth)
     return found["pafl"].numpy(), found["safl"].numpy()
 
 

@@ -226,9 +226,9 @@ def figure16_bottom(measured: Measurements) -> Finding:
     maps, truth = toys.painted([0.8], background=0.8)
     maps[:, toys.TEXT[0] : toys.TEXT[1], toys.TEXT[2] : toys.TEXT[3]] = 0.4
     maps[:, toys.BOX1[0] : toys.BOX1[1], toys.BOX1[2] : toys.BOX1[3]] = 0.2
-    from verax.metrics.scoring import published_scores
+    from verax.metrics import published
 
-    found = {name: float(value) for name, value in published_scores(maps, truth).items()}
+    found = {name: float(value) for name, value in published.scores(maps, truth).items()}
     return exact(
         max(found["pafl"], found["safl"]) < 0.1,
         f"Objects at 0.4 and 0.2 on a background of 0.8: PAFL {found['pafl']:.3f}, SAFL {found['safl']:.3f}.",
