@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from verax.cases import Cases, Role, Truth
 from verax.errors import InvalidInput, InvalidParameter, UnknownName
-from verax.metrics import METRICS, focus, overlap, pointing, ranks, scoring
+from verax.metrics import METRICS, focus, overlap, pixels, pointing, ranks, scoring
 
 TIED = st.sampled_from([-1.0, 0.0, 0.1, 0.3, 2.0])
 REAL = st.floats(-10, 10, allow_subnormal=False)
@@ -430,3 +430,21 @@ def test_the_roc_area_of_a_map_that_says_nothing_is_a_half():
     mask = torch.tensor([[[True, False], [False, True]]]).expand(3, 2, 2)
     values = torch.stack([torch.full((2, 2), 7.0), torch.full((2, 2), math.nan), torch.eye(2)])
     assert overlap.roc_area(values, mask).tolist() == [0.5, 0.5, 1.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("width", [1, 2, 97, 5000])
+def test_order_within_rows_is_that_of_a_sort(width, dtype, monkeypatch):
+    monkeypatch.setattr(pixels, "_CHUNK", 2 * width)  # several parts
+    rows = torch.randn(7, width, dtype=dtype, generator=torch.Generator().manual_seed(width))
+    rows[1] = rows[1].round()  # many ties
+    rows[2] = 0.0
+    rows[3, 0] = -torch.inf
+    kept, ordered = rows.clone(), rows.sort(1).values
+    for count in {1, (width + 1) // 2, width}:
+        assert torch.equal(pixels.largest(rows, count), ordered.flip(1)[:, :count])
+        level = ordered[:, -count][:, None]
+        assert torch.equal(pixels.exceeds(rows, level), rows > level)
+        places = [width - count, min(width - count + 1, width - 1)]
+        assert torch.equal(pixels.placed(rows, places), ordered[:, places])
+    assert torch.equal(rows, kept)  # nobody's map is put in order

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from verax.correlations import average_ranks, correlation
 from verax.errors import InvalidInput
+from verax.metrics import pixels
 
 SHARE = 0.1
 """Of the elements, those with the strongest truth: what top-k overlap and mass ask about."""
@@ -67,7 +68,7 @@ def top_size(elements: int, share: float = SHARE) -> int:
 
 def membership(strength: Tensor, k: int) -> Tensor:
     """The probability of each element to be among the k strongest of its row, ties drawn at random."""
-    level = strength.topk(k, dim=1).values[:, -1:]
+    level = pixels.placed(strength, [strength.shape[1] - k])
     above, tied = strength > level, strength == level
     free = (k - above.sum(1, keepdim=True)).to(strength) / tied.sum(1, keepdim=True)
     return above + tied * free

@@ -94,13 +94,13 @@ class Binarisation:
             # between two neighbours, as numpy.percentile does
             place = self.value / 100 * (maps.values.shape[1] - 1)
             below, way = int(place), place % 1
-            ordered = maps.values.sort(1).values
-            before = ordered[:, below : below + 1].double()
-            after = ordered[:, min(below + 1, ordered.shape[1] - 1)][:, None].double()
+            above = min(below + 1, maps.values.shape[1] - 1)
+            near = pixels.placed(maps.values, [below, above]).double()
+            before, after = near[:, :1], near[:, 1:]
             return torch.where(before == after, before, before * (1 - way) + after * way)
         if self.rule == "top":
             total = maps.values.shape[1]
-            return maps.values.kthvalue(total - self._wanted(total) + 1, dim=1, keepdim=True).values.double()
+            return pixels.placed(maps.values, [total - self._wanted(total)]).double()
         return self._above_mean(maps)
 
     def _above_mean(self, maps: Flat) -> Tensor:

@@ -7,7 +7,7 @@ way; other devices take the plain way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -102,6 +102,38 @@ def ordered(values: Tensor) -> Tensor:
     if values.device.type != "cpu":
         return values.sort(dim=1).values
     return torch.from_numpy(np.sort(values.numpy(), axis=1))
+
+
+def largest(values: Tensor, count: int) -> Tensor:
+    """The `count` largest numbers of rows ``(N, P)``, largest first; NaN has no place among them."""
+    if values.device.type != "cpu":
+        return values.topk(count, dim=1).values
+    rows, least = values.numpy(), values.shape[1] - count
+    found = np.empty((len(rows), count), rows.dtype)
+    for part in chunks(values):
+        best = np.partition(rows[part], least, axis=1)[:, least:] if least else rows[part].copy()
+        best.sort(axis=1)
+        found[part] = best[:, ::-1]
+    return torch.from_numpy(found)
+
+
+def placed(values: Tensor, places: Sequence[int]) -> Tensor:
+    """What stands at some places of rows ``(N, P)`` that are ordered from the smallest: ``(N, places)``."""
+    if values.device.type != "cpu":
+        return values.sort(dim=1).values[:, list(places)]
+    rows = values.numpy()
+    found = np.empty((len(rows), len(places)), rows.dtype)
+    for part in chunks(values):
+        found[part] = np.partition(rows[part], places, axis=1)[:, places]
+    return torch.from_numpy(found)
+
+
+def exceeds(values: Tensor, level: Tensor) -> Tensor:
+    """Where ``(N, P)`` values are above their row's level ``(N, 1)``, in one and the same type."""
+    if values.device.type != "cpu":
+        return values > level
+    with _unbuffered():
+        return torch.from_numpy(np.greater(values.numpy(), level.numpy()))
 
 
 def reaches(values: Tensor, level: Tensor) -> Tensor:

@@ -62,8 +62,8 @@ class Ties:
         flat = _rows(values)
         size = pixels.count(inside)
         longest = max(int(size.max()), 1) if len(size) else 1
-        level = flat.topk(longest, dim=1).values.gather(1, (size - 1).clamp(min=0)[:, None])
-        above, tied = flat > level, pixels.equals(flat, level)
+        level = pixels.largest(flat, longest).gather(1, (size - 1).clamp(min=0)[:, None])
+        above, tied = pixels.exceeds(flat, level), pixels.equals(flat, level)
         counts = (pixels.count(marks) for marks in (above, above & inside, tied, tied & inside))
         return cls(size, *counts)
 
