@@ -108,23 +108,26 @@ def largest(values: Tensor, count: int) -> Tensor:
     """The `count` largest numbers of rows ``(N, P)``, largest first; NaN has no place among them."""
     if values.device.type != "cpu":
         return values.topk(count, dim=1).values
-    rows, least = values.numpy(), values.shape[1] - count
-    found = np.empty((len(rows), count), rows.dtype)
-    for part in chunks(values):
-        best = np.partition(rows[part], least, axis=1)[:, least:] if least else rows[part].copy()
-        best.sort(axis=1)
-        found[part] = best[:, ::-1]
-    return torch.from_numpy(found)
+    return _from_ordered(values, slice(-1, -count - 1, -1), count)
 
 
 def placed(values: Tensor, places: Sequence[int]) -> Tensor:
     """What stands at some places of rows ``(N, P)`` that are ordered from the smallest: ``(N, places)``."""
     if values.device.type != "cpu":
         return values.sort(dim=1).values[:, list(places)]
+    return _from_ordered(values, list(places), len(places))
+
+
+def _from_ordered(values: Tensor, places: slice | list[int], count: int) -> Tensor:
+    """Some places of ordered rows, part by part.
+
+    NumPy orders a whole row faster than it or PyTorch finds a place in it: the many zeros of a map are what
+    partitions by value cannot cope with.
+    """
     rows = values.numpy()
-    found = np.empty((len(rows), len(places)), rows.dtype)
+    found = np.empty((len(rows), count), rows.dtype)
     for part in chunks(values):
-        found[part] = np.partition(rows[part], places, axis=1)[:, places]
+        found[part] = np.sort(rows[part], axis=1)[:, places]
     return torch.from_numpy(found)
 
 
