@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import records
+from verax.studies.spec import study
 
 COMMANDS = {
     "smerf": ["reproduce", "smerf"],
@@ -34,10 +35,12 @@ BOUNDS = {
     "is work of the CPU: cases, identification, tables, figures.",
     "sst": "What comes before the training: imports and the data. The first row has all of it.",
     "smerf-full": "Arithmetic. Training is in bfloat16 with several networks at once, explaining in full "
-    "float32. What is shown was measured with the recipe `fast`, 20 scenes of a bucket and `resnet18` in the "
-    "place of `resnet18-coarse`; the study as it is now is not in this record.",
+    "float32.",
 }
 """What a command spends its time on, in words."""
+
+_LOOK = 30.0
+"""Seconds from one line about how far a command has come to the next."""
 
 _REST = "what of scoring, cases, writing is not beside it"
 
@@ -56,11 +59,7 @@ def measure(
     start = time.perf_counter()
     store = {**os.environ, "VERAX_STORE": str(folder / "store")}
     done = subprocess.Popen(line, env=store, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        said = done.communicate(timeout=limit)[1]
-    except subprocess.TimeoutExpired:
-        done.send_signal(signal.SIGINT)
-        said = done.communicate()[1]
+    said = _watched(done, folder / "store", start, limit)
     seconds = time.perf_counter() - start
     phased, report = out / "phases.json", out / "report.html"
     # some methods refuse some networks: all is written then, and the answer is 1
@@ -68,6 +67,22 @@ def measure(
         sys.exit(f"verax {' '.join(command)} ended after {seconds:.0f} s: {said[-2000:]}")
     found = {"command": f"verax {' '.join(command)}", "seconds": seconds}
     return found | (reproduced(phased, seconds) if phased.exists() else studied(out, seconds))
+
+
+def _watched(done: subprocess.Popen[str], store: Path, start: float, limit: float | None) -> str:
+    """What a command said when it ended; a line now and then says how much is in the store."""
+    while True:
+        left = _LOOK if limit is None else min(_LOOK, limit - (time.perf_counter() - start))
+        try:
+            return done.communicate(timeout=max(left, 0))[1]
+        except subprocess.TimeoutExpired:
+            spent = time.perf_counter() - start
+            if limit is not None and spent >= limit:
+                done.send_signal(signal.SIGINT)
+                return done.communicate()[1]
+            networks = len(list(store.glob("networks/*.safetensors")))
+            files = sum(len(names) for _, _, names in os.walk(store))
+            print(f"  {spent:.0f} s: {networks} networks trained, {files} files", flush=True)
 
 
 def reproduced(path: Path, seconds: float) -> dict[str, Any]:
@@ -130,6 +145,16 @@ def together(old: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _older(name: str, journey: dict[str, Any]) -> str:
+    """A sentence about networks in a record that the study no longer has."""
+    if name != "smerf-full":
+        return ""
+    gone = sorted(set(journey.get("networks", {})) - set(study(name).networks))
+    words = ", ".join(f"`{network}`" for network in gone)
+    more = f" This was measured with {words}, which the study no longer has: as it is now, it is not here."
+    return more if gone else ""
+
+
 def shown(record: records.Record) -> str:
     """The tables of a page."""
     found = record.details["journeys"]
@@ -143,7 +168,7 @@ def shown(record: records.Record) -> str:
     text = "\n".join(lines) + "\n\n"
     for name, journey in found.items():
         command = journey["command"].replace("; ", "`, then `")
-        text += f"- `{command}`: {BOUNDS[name]}\n"
+        text += f"- `{command}`: {BOUNDS[name]}{_older(name, journey)}\n"
         for network, own in journey.get("networks", {}).items():
             each, beside = own["training"] / own["trained"], " beside the others" * (own["trained"] > 1)
             text += (

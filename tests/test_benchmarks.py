@@ -4,7 +4,9 @@ import importlib
 import json
 import os
 import re
+import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -172,6 +174,38 @@ def test_phases_of_a_command_add_up_and_parts_of_a_study_are_joined(load, tmp_pa
     found = journeys.reproduced(tmp_path / "phases.json", 20.0)["phases"]
     assert sum(found.values()) == pytest.approx(20)
     assert found["starting"] == pytest.approx(4)
+
+
+def test_long_journeys_say_how_far_they_are(load, tmp_path, capsys, monkeypatch):
+    journeys = load("journeys")
+    monkeypatch.setattr(journeys, "_LOOK", 0.1)
+    (tmp_path / "networks").mkdir()
+    for name in ("a.safetensors", "b.safetensors", "b.json"):
+        (tmp_path / "networks" / name).touch()
+
+    def told(seconds, limit):
+        waiting = [sys.executable, "-c", f"import time; time.sleep({seconds})"]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        done = subprocess.Popen(waiting, **pipes)
+        said = journeys._watched(done, tmp_path, time.perf_counter(), limit)
+        return done.returncode, said, capsys.readouterr().out
+
+    code, said, out = told(0.5, None)
+    assert (code, said) == (0, "")
+    assert "2 networks trained, 3 files" in out
+    code, said, out = told(60, 0.3)
+    assert code != 0
+    assert "KeyboardInterrupt" in said
+
+
+def test_records_of_another_study_are_said_to_be_older(load):
+    journeys = load("journeys")
+    assert "`vgg16`, which the study no longer has" in journeys._older(
+        "smerf-full", {"networks": {"vgg16": {}}}
+    )
+    now = {name: {} for name in journeys.study("smerf-full").networks}
+    assert journeys._older("smerf-full", {"networks": now}) == ""
+    assert journeys._older("sst", {"networks": {"mlp": {}}}) == ""
 
 
 def test_a_gpu_has_a_part_of_its_own_once_it_was_measured(load, records, race):
