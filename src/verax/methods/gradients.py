@@ -180,12 +180,15 @@ def vargrad(
         relative: whether `noise` is a fraction of each sample's range (maximum - minimum), as in the paper.
     """
     points = _Noise(inputs, streams, samples, noise, relative)
-    # Differences from the gradient at the sample itself, so that a small variance around a large mean keeps
-    # its digits.
-    middle = engine.gradient(model, inputs, targets)[:, None]
+    first = inputs
 
     def visit(some: slice, part: slice) -> Tensor:
-        away = engine.gradients_at(model, points(some, part), targets[some]) - middle[some]
+        nonlocal first
+        slopes = engine.gradients_at(model, points(some, part), targets[some])
+        if part.start == 0:  # all parts of some samples come one after the other
+            first = slopes[:, :1].clone()
+        # Differences from the first gradient, so that a small variance around a large mean keeps its digits.
+        away = slopes - first
         return torch.stack([away.sum(1), away.square().sum(1)], 1) / samples
 
     both = torch.stack([inputs, inputs], 1)
