@@ -11,6 +11,7 @@ from torch import nn
 
 import verax
 from spellings import SPELLINGS, Between, Spelled, plain, residual
+from verax import methods
 from verax.engine import batching, convolutions, layouts
 from verax.engine.baselines import baseline_of, blurred, scale_space
 from verax.engine.biases import full_gradient
@@ -99,6 +100,15 @@ def test_variance_keeps_its_digits():
     ours = vargrad(Steep(), x, torch.zeros(4, dtype=torch.int64), STREAMS[:4], samples=500, noise=1.0)
     wanted = noise.double().var(1, correction=0)  # the gradient is 1e6 + x + noise
     assert ((ours - wanted).abs() / wanted).max() < 0.1  # the naive formula is off by 1e5
+
+
+def test_variances_do_not_depend_on_the_passes(monkeypatch):
+    model, rows = plain(), []
+    whole = vargrad(model, X, TARGETS, STREAMS, 7, 0.2)
+    for limit in (1, 3, 20):
+        monkeypatch.setattr(methods.gradients, "rows_within_budget", lambda sample, limit=limit: limit)
+        rows.append(vargrad(model, X, TARGETS, STREAMS, 7, 0.2))
+    assert max(error(found, whole) for found in rows) < 1e-12
 
 
 def test_noise_of_nothing():
