@@ -203,6 +203,54 @@ def test_ablation_at_named_and_reused_layers():
     assert not [m for m in model.modules() if m._forward_hooks]
 
 
+class Around(nn.Module):
+    """A network with a way around the layer that loses channels, and other reasons not to repeat its map."""
+
+    KINDS = ("plain", "skip", "both", "sized", "joined", "drawn")
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.before, self.zero, self.heads = kind, [], None, []
+        with torch.random.fork_rng():
+            torch.manual_seed(1)
+            self.conv, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(8 * 14 * 14, 5)
+
+    def forward(self, x):
+        self.before.append(len(x))
+        size = len(x)
+        made = self.conv(x)
+        if self.zero is not None:  # the reference: ablated by hand
+            made = made.clone()
+            made[:, self.zero] = 0
+        if self.kind == "skip":
+            made = made.tanh() + x.mean(1, keepdim=True)
+        if self.kind == "joined":
+            made = torch.cat([made[:, :7], made[:, 7:] * x[:, :1]], 1)
+        flat = made.reshape(size, -1) if self.kind == "sized" else made.flatten(1)
+        if self.kind == "both":  # what is changed in place is used under both names
+            flat = made.relu_().flatten(1) + made.flatten(1)
+        self.heads.append(len(flat))
+        out = self.head(flat)
+        return out + torch.rand(()) if self.kind == "drawn" else out
+
+
+@pytest.mark.parametrize("kind", Around.KINDS)
+@pytest.mark.parametrize("count", [1, 6])
+def test_ablation_behind_the_layer_gives_what_whole_passes_give(kind, count):
+    network, x, y = Around(kind).double().eval(), X[:count], TARGETS[:count]
+    layer = None if kind == "both" else "conv"
+    with torch.random.fork_rng():
+        _, plain_outputs, without = ablated_outputs(network, x, y, layer)
+    spread = max(network.heads) == 8 * count and max(network.before) <= count + 1
+    assert spread is (kind == "plain" or (count == 1 and kind in ("skip", "joined")))
+    for k in range(8):
+        network.zero = k
+        wanted = network(x).gather(1, y[:, None])[:, 0].detach()
+        if kind != "drawn":
+            assert error(without[:, k], wanted) < 1e-13
+    assert torch.isfinite(plain_outputs).all()
+
+
 def test_ablation_notices_other_ways():
     class Branching(nn.Module):
         def forward(self, x):
