@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -226,6 +227,35 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path):
     assert "are finished and kept. Run the same command to go on." in err
     assert "Traceback" not in err
     assert len(list((tmp_path / "store").rglob("*.json"))) >= 4
+
+
+def test_ctrl_c_while_workers_start_is_answered_once(tmp_path):
+    words = [sys.executable, "-m", "verax", "run", "smerf-quick", "--samples", "2", "--workers", "2"]
+    process = subprocess.Popen(
+        words,
+        cwd=tmp_path,
+        env={**os.environ, "VERAX_STORE": str(tmp_path / "store")},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+    def workers():
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        return [pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not workers():
+        time.sleep(0.01)
+    time.sleep(0.3)  # they import now
+    assert workers()
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 130
+    assert "Run the same command to go on." in err
+    assert "Traceback" not in err
 
 
 def test_help_needs_no_torch():

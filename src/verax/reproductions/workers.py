@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ import torch
 
 from verax.devices import one_thread
 from verax.errors import OutputError, VeraxError
+from verax.interrupts import deaf, ignored
 from verax.studies.executors.threads import side_by_side
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ def commands(lines: Sequence[Sequence[str]], workers: int, store: Path) -> Itera
 
 def _prepare(*modules: str) -> None:
     """Imports take seconds; a worker does them while there is nothing else to do."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asked
+    ignored()  # Ctrl-C is for the process that asked
     torch.set_num_threads(1)  # the workers share the cores
     for module in modules:
         importlib.import_module(module)
@@ -138,7 +138,7 @@ class Crew(AbstractContextManager["Crew"]):
         """Hand a job over; it may start a process."""
         assert self._pool is not None
         try:
-            with _one_thread_each():
+            with _one_thread_each(), deaf():
                 return self._pool.submit(function, *given)
         except BrokenProcessPool as error:  # seen where results are looked at, like a death from now on
             lost = Future[R]()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
-import signal
 import sys
 import threading
 import time
@@ -22,6 +21,7 @@ import torch
 
 from verax.devices import HEAP
 from verax.errors import ClusterError, InvalidParameter, OutputError
+from verax.interrupts import deaf, ignored
 from verax.studies import work
 from verax.studies.failures import killed, late
 from verax.studies.stamps import stamp
@@ -193,7 +193,7 @@ def _start(brief: bytes, device: torch.device) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs, str(device)), daemon=True)
-    with _nobody():
+    with _nobody(), deaf():
         process.start()
     theirs.close()  # so that the end of the process ends the pipe
     with suppress(OSError):
@@ -203,7 +203,7 @@ def _start(brief: bytes, device: torch.device) -> _Worker:
 
 def _serve(pipe: Connection, device: str) -> None:
     """A worker: performs what comes until nothing comes any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver
+    ignored()  # Ctrl-C is for the driver
     threading.Thread(target=_orphaned, args=(os.getppid(),), daemon=True).start()
     if device == "cpu":
         torch.set_num_threads(work.THREADS)
