@@ -16,7 +16,7 @@ from scipy import stats
 
 import verax
 from verax.cases import Cases, Truth
-from verax.errors import InvalidInput
+from verax.errors import InvalidInput, InvalidParameter
 from verax.metrics import METRICS, agreement, scoring
 
 TIED = st.sampled_from([-2.0, -0.5, 0.0, 0.5, 1.0, 3.0])
@@ -253,3 +253,12 @@ def test_the_words_below_the_spread_of_scores_are_not_cut():
         box = text.get_window_extent(canvas.get_renderer())
         assert box.x0 >= 0
         assert box.x1 <= figure.bbox.width
+
+
+@pytest.mark.parametrize("share", [0.0, -0.1, 1.5])
+def test_shares_that_cannot_be_are_refused(share):
+    rows = torch.tensor([[4.0, 3.0, 2.0, 1.0]])
+    for measure in (agreement.top_overlap, agreement.mass):
+        with pytest.raises(InvalidParameter, match="between 0 and 1"):
+            measure(rows, rows, share)
+        assert measure(rows, rows, 1.0).item() == 1

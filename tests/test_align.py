@@ -731,7 +731,8 @@ def test_the_command_writes_a_page_and_goes_on(folders):
     assert done.exit_code == 0, done.output
     assert "Human Aligned" in done.output
     count = verax.Alignment.load(folders / "out").without_case()
-    assert f"{count} of 4 images belong to none" in " ".join(done.output.split())
+    some = f"{count} of 4 images belong to none" if count < 4 else "None of the 4 images belongs to any"
+    assert some in " ".join(done.output.split())
     assert f"{count} images belong to none" in (folders / "out" / "report.html").read_text()
     assert (folders / "out" / "report.html").is_file()
     masks = verax.Alignment.load(folders / "out")

@@ -67,7 +67,7 @@ def test_plans_say_what_is_left_and_how_long_it_takes(verax):
     assert after["gradient"]["measured"]
     code, out, _ = verax(*SMALL, "--dry-run")
     assert code == 0
-    assert "Left to do: about 0 s" in out
+    assert "Left to do: nothing." in out
     code, out, _ = verax("plan", "sst-quick")
     assert code == 0
     assert "training" in out
@@ -155,6 +155,10 @@ def test_certify_says_no_with_exit_code_1(verax):
         ([*SMALL, "--device", "gpu"], "did you mean 'cuda'"),
         ([*SMALL, "--methods", ""], "methods"),
         (["list", "metrix"], "did you mean 'metrics'"),
+        (["list"], "what is to be listed: tasks, "),
+        (["list", "methods", "gradcam"], "did you mean 'grad-cam'"),
+        (["store", "ls", "--kind", "failures"], "did you mean 'failure'"),
+        (["run", "smerf-quick", "--protocols", "exact"], "not the value of every element"),
         (["list", "methods", "lrp-epsilom"], "did you mean 'lrp-epsilon'"),
         (["list", "studies", "smerf-quik"], "did you mean 'smerf-quick'"),
         (["certify", "textbox/complex-cr2", "--network", "cnn9"], "no network named"),

@@ -180,3 +180,9 @@ def test_rows_of_the_page():
     assert (made["median"], made["largest"]) == ("below 0.01 %", "300 %")
     assert {silent[name] for name in ("total", "slack", "median", "largest")} == {"–"}
     assert old["median"] == "–"
+
+
+def test_baselines_that_do_not_fit_are_told_beside_all_inputs(data):
+    model, x, y = data
+    with pytest.raises(InvalidInput, match=r"inputs of shape \(5, 2, 6, 6\)"):
+        verax.completeness(model, x, y, x, "deeplift-rescale", baseline=torch.zeros(1, 1, 2, 6, 6))

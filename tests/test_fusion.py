@@ -46,6 +46,56 @@ def test_networks_are_the_same_function_with_the_same_gradients(name, count, las
     assert not any("forward" in module.__dict__ for module in model.modules())
 
 
+def _everywhere(model, monkeypatch):
+    return [torch.nn.modules.module.register_module_forward_hook(lambda module, args, output: output - 1)]
+
+
+def _patched_convolution(model, monkeypatch):
+    before = nn.Conv2d._conv_forward
+    monkeypatch.setattr(nn.Conv2d, "_conv_forward", lambda self, *given: 2 * before(self, *given))
+    return []
+
+
+def _patched_layer(model, monkeypatch):
+    before = model[0]._conv_forward
+    model[0]._conv_forward = lambda *given: 2 * before(*given)
+    return []
+
+
+def _patched_curve(model, monkeypatch):
+    monkeypatch.setattr(nn.ReLU, "forward", lambda self, x: x.relu() + 1)
+    return []
+
+
+@pytest.mark.parametrize("change", [_everywhere, _patched_convolution, _patched_layer, _patched_curve])
+def test_layers_that_somebody_changed_are_left_alone(change, monkeypatch):
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU())
+    x = torch.rand(2, 2, 7, 7)
+    assert len(pairs(model)) == 1
+    handles = change(model, monkeypatch)
+    try:
+        wanted = model(x)
+        with fused(model):
+            torch.testing.assert_close(model(x), wanted)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def test_numbers_for_places_and_single_pictures_are_taken():
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU())
+    x = torch.rand(2, 7, 7, requires_grad=True)
+    (wanted,) = torch.autograd.grad(model(x).sum(), x)
+    with fused(model):
+        (slope,) = torch.autograd.grad(model(x).sum(), x)
+    torch.testing.assert_close(slope, wanted)
+    model[0].stride = 2
+    with fused(model):
+        (slope,) = torch.autograd.grad(model(x[None]).sum(), x)
+    (wanted,) = torch.autograd.grad(model(x[None]).sum(), x)
+    torch.testing.assert_close(slope, wanted)
+
+
 def test_only_what_is_asked_for_gets_a_gradient():
     layer, curve = nn.Conv2d(2, 3, 3, stride=2, padding=1), nn.ReLU()
     model = nn.Sequential(layer, curve)

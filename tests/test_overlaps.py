@@ -1,5 +1,6 @@
 """What the page of an alignment says first: right answers whose maps lie beside what people marked."""
 
+import numpy as np
 import pandas as pd
 import pytest
 from markupsafe import escape
@@ -47,6 +48,21 @@ def aligned(parts, right=True):
 
 
 NONE, MOST = (0.0, 0.0, 0.0), (0.7, 0.8, 0.8)
+
+
+def test_data_without_a_single_mark_are_said_to_be_compared_with_nothing():
+    done = aligned([(0, 4, NONE, 0.1)])
+    done.scores["empty"] = [True, True, True, False]
+    assert not any("has a mark" in words for words in overlaps.warnings(done))
+    done.scores["empty"] = True
+    (warning,) = overlaps.warnings(done)
+    assert warning.startswith("No image has a mark")
+
+
+def test_skill_where_everything_is_marked_is_not_a_number(recwarn):
+    scores = pd.DataFrame({"iou": [0.5, 0.4], "iou/random": [1.0, 1.0]})
+    assert all(np.isnan(overlaps.skill(scores, "iou")[:2]))
+    assert not [warning for warning in recwarn if warning.category is RuntimeWarning]
 
 
 def test_a_class_that_is_right_for_the_wrong_reasons_is_named_first():

@@ -435,7 +435,7 @@ def test_the_commands_of_the_store(store, tmp_path):
     store.fail(OTHER, "u", Failure("time", "Took too long."))
     listed = said("ls")
     assert "a unit" in listed
-    assert "Took too long." in listed
+    assert "u: Took too long." in listed
     assert "a unit" not in said("ls", "--kind", "failure")
     assert "scores" in said("size")
     assert "2 entries are sound, 0 are damaged" in said("verify")

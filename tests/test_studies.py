@@ -457,6 +457,13 @@ def test_scores_are_laid_out_as_a_pivot_table_of_each_run(words):
         statistics._tables(pd.concat([table, table[:1]]), methods)
 
 
+def test_rows_without_a_name_are_damaged():
+    table = scores({"a": [0.2, 0.6], "b": [0.3, 0.5]}, n=3).assign(network="z", seed=0)
+    for column in ("network", "method"):
+        with pytest.raises(InvalidInput, match="names no method or no network"):
+            statistics._tables(table.assign(**{column: table[column].where(table.index > 0)}), ("a", "b"))
+
+
 def test_leaderboard_skill_and_ranks():
     means = {
         "good": [0.9, 0.8],
@@ -559,7 +566,8 @@ def test_figure_7_counts_the_buckets_of_the_paper():
         ({"seed": -1}, InvalidStudy, "seed"),
         ({"seeds": [4]}, MissingFile, "verax train"),
         ({"name": "../evil"}, InvalidStudy, "name"),
-        ({"taks": []}, InvalidStudy, "did you mean 'tasks'"),
+        ({"taks": []}, InvalidStudy, r"did you mean 'tasks'\?$"),
+        ({"protocols": ["exact"]}, InvalidStudy, "not the value of every element"),
         ({"samples": 10**9}, InvalidStudy, "too large"),
         ({"renderer": "blender"}, UnknownName, "renderer"),
         ({"background": "pink"}, InvalidParameter, "background"),
@@ -804,6 +812,10 @@ def test_other_weights_and_parameters_have_other_keys(own_store, impostor):
 def test_an_option_of_run_that_is_misspelt_gets_the_nearest():
     with pytest.raises(InvalidParameter, match=r"verax.run has no option 'method'; did you mean 'methods'\?"):
         verax.run("smerf-quick", method=["gradient"])
+    with pytest.raises(
+        InvalidParameter, match="no option 'nonsense', nor is an executor"
+    ):
+        verax.run("smerf-quick", nonsense=1)
 
 
 def test_a_method_without_any_numbers_is_said_to_tell_nothing(tmp_path):

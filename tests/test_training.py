@@ -326,6 +326,65 @@ def test_a_vit_learns_from_the_function_that_it_is():
         torch.testing.assert_close(learned, plain, rtol=0, atol=1e-12 * float(plain.abs().max()))
 
 
+class Doubled(torch.nn.Linear):
+    """A layer of one's own in the place of PyTorch's."""
+
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def _another_layer(model):
+    layer = Doubled(128, 384)
+    layer.load_state_dict(model.blocks[1].attention.joint.state_dict())
+    model.blocks[1].attention.joint = layer
+
+
+def _normed_weights(model):
+    torch.nn.utils.parametrizations.weight_norm(model.blocks[0].dense[0])
+
+
+def _hooked(model):
+    model.blocks[2].norm2.register_forward_hook(lambda module, args, output: 3 * output)
+
+
+def _left_out(model):
+    model.blocks[3] = torch.nn.Identity()
+
+
+def _one_more(model):
+    model.blocks[4].dense.append(torch.nn.Tanh())
+
+
+def _unscaled(model):
+    model.blocks[5].norm1 = torch.nn.LayerNorm(128, elementwise_affine=False)
+
+
+def _emptied(model):
+    model.blocks = torch.nn.Identity()
+
+
+@pytest.mark.parametrize(
+    "change", [_another_layer, _normed_weights, _hooked, _left_out, _one_more, _unscaled, _emptied]
+)
+def test_a_vit_that_was_changed_learns_from_what_it_has_become(change):
+    model = initialise("vit", 3, 0)
+    inputs = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    before = model.eval()(inputs)
+    change(model)
+    after = model.eval()(inputs)
+    assert change in (_normed_weights, _unscaled) or not torch.allclose(before, after, atol=1e-4)
+    torch.testing.assert_close(model.train()(inputs), after, rtol=1e-5, atol=1e-5)
+
+
+def test_a_vit_in_training_can_be_differentiated_by_functions():
+    model = initialise("vit", 2, 0).train()
+    inputs = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    slope = torch.func.grad(lambda x: model(x).sum())(inputs)
+    leaf = inputs.clone().requires_grad_()
+    (wanted,) = torch.autograd.grad(model(leaf).sum(), leaf)
+    torch.testing.assert_close(slope, wanted, rtol=1e-4, atol=1e-6)
+
+
 def test_a_vit_learns_under_autocast_too():
     model = initialise("vit", 2, 0).train()
     inputs = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))

@@ -121,7 +121,9 @@ class Registry(Generic[T]):
 
     def _hint(self, name: str) -> str:
         """What may be meant by a name that is not known, or who should have brought it and could not."""
-        near = suggestion(name, [*self._items, *self._aliases])
+        near = suggestion(name, self._items)
+        if "did you mean" not in near:
+            near = suggestion(name, [*self._items, *self._aliases])
         if self._group is None:
             return near
         lost = plugins.why_not(self._group, name)

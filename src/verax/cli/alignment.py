@@ -374,10 +374,11 @@ def show(done: Alignment) -> None:
         for row in done.cases().to_dict("records"):
             cases.add_row(row["case"], str(row["images"]), row["about"])
         console.print(cases)
+        none, whole = done.without_case(), int(scores["right"].notna().sum())
+        some = f"{none} of {whole} images belong to none of the eight, and some to several"
+        words = some if none < whole else f"None of the {whole} images belongs to any of the eight"
         console.print(
-            f"{done.without_case()} of {int(scores['right'].notna().sum())} images belong to none of the "
-            "eight, and some to several: cases are the ranges of scores of the paper (verax align --ranges).",
-            style="dim",
+            f"{words}: cases are the ranges of scores of the paper (verax align --ranges).", style="dim"
         )
     first = done.metrics[0]
     worst = done.worst(5, first)

@@ -18,7 +18,7 @@ from rich.table import Table
 from verax import plugins
 from verax.cli import completion
 from verax.cli.console import Json, console, echo
-from verax.errors import UnknownName, VeraxError, VeraxWarning, suggestion
+from verax.errors import InvalidParameter, UnknownName, VeraxError, VeraxWarning, suggestion
 
 Rows = list[dict[str, Any]]
 
@@ -243,18 +243,20 @@ def _show_one(what: str, name: str, json: bool) -> None:
 
 def show(
     what: Annotated[
-        str,
+        str | None,
         typer.Argument(
             help="tasks, networks, methods, metrics, studies, datasets or plugins.",
             autocompletion=completion.kinds,
         ),
-    ],
+    ] = None,
     name: Annotated[
         str | None, typer.Argument(help="All about one of them.", autocompletion=completion.entries)
     ] = None,
     json: Json = False,
 ) -> None:
     """List tasks, networks, methods, metrics, studies, data sets or plugins, or show one of them."""
+    if what is None:
+        raise InvalidParameter(f"Say what is to be listed: {', '.join(LISTS)}.")
     if what not in LISTS:
         raise UnknownName(f"There is no list of {what!r}{suggestion(what, LISTS)}")
     with warnings.catch_warnings():

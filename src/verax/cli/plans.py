@@ -82,9 +82,10 @@ def show(found: dict[str, Any]) -> None:
         table.add_row(escape(row["unit"]), *numbers)
     console.print(table)
     total = sum(row["seconds"] for row in found["rows"]) + found["training_seconds"]
-    console.print(f"Left to do: about {words(total)} with one worker.", highlight=False)
+    left = f"about {words(total)} with one worker" if total else "nothing"
+    console.print(f"Left to do: {left}.", highlight=False)
     if not all(row["measured"] for row in found["rows"]) or found["train"]:
-        console.print("~ a rough guess; measured as soon as units of its kind are in the store.", style="dim")
+        console.print("~ a rough guess; measured as soon as one of these units is in the store.", style="dim")
     if found["train"]:
         console.print("Units of networks that are not trained yet get their keys afterwards.", style="dim")
     for note in found["notes"]:

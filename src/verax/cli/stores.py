@@ -49,9 +49,12 @@ def ls(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List the entries: key, kind, size, seconds, unit."""
+    """List the entries: key, kind, size, seconds, and the unit, or what is wrong with it."""
+    from verax.errors import UnknownName, suggestion
     from verax.studies import upkeep
 
+    if kind is not None and kind not in upkeep.KINDS:
+        raise UnknownName(f"There is no kind of entry called {kind!r}{suggestion(kind, upkeep.KINDS)}")
     found = (entry for entry in upkeep.listing(_store(store)) if kind is None or entry.kind == kind)
     if json:
         print_json([asdict(entry) for entry in found])

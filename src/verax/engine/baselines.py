@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from numbers import Real
 
 import torch
@@ -108,7 +109,9 @@ def shared(spec: Baseline, inputs: Tensor) -> Tensor | None:
         common = spec.ndim < inputs.ndim or len(spec) == 1
     else:
         common = spec == "zeros" or not isinstance(spec, str)
-    return baseline_of(spec, inputs[:1]) if common else None
+    with suppress(InvalidInput):  # of what does not fit, `baseline_of` says so
+        return baseline_of(spec, inputs[:1]) if common else None
+    return None
 
 
 def noisy_baselines(

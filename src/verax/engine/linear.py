@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,7 +29,8 @@ def constant_like(value: object, like: Tensor) -> Tensor:
     A number is made there: on its way from the CPU a GPU would be waited for.
     """
     if isinstance(value, int | float):
-        return like.new_full((), value)
+        most = torch.finfo(like.dtype).max
+        return like.new_full((), value if not abs(value) > most else math.copysign(math.inf, value))
     return torch.as_tensor(value, dtype=like.dtype, device=like.device)
 
 

@@ -13,13 +13,26 @@ _POOLS = ("max_pool", "adaptive_max_pool", "adaptive_avg_pool")  # plain average
 _KEEPING = frozenset(f"{pool}{size}d" for pool in _POOLS for size in (1, 2, 3)) | frozenset(
     {"dropout", "reshape", "flatten", "permute", "transpose", "contiguous"}
 )
-_OPENING = frozenset({"data", "detach", "numpy"})  # ways to write without a trace
+_OPENING = frozenset(
+    {"data", "detach", "detach_", "numpy", "set_", "storage", "untyped_storage", "data_ptr"}
+    | {"__array__", "__dlpack__", "__cuda_array_interface__", "_unsafe_preserve_version_counter"}
+)
+"""Ways to the memory of a tensor by which it may be written without a trace."""
+
+_OPENED = "_verax_opened"
+
+
+def _root(tensor: Tensor) -> Tensor:
+    """The tensor whose memory this one looks at."""
+    return tensor if tensor._base is None else tensor._base
 
 
 def note(operation: Operation, made: object) -> None:
     """Note of what a call gave that nothing in it is negative, if the call is of that kind."""
     if operation.name in _OPENING:
-        vars(operation.args[0]).pop(_KEY, None)
+        for opened in (operation.args[0], made):
+            if isinstance(opened, Tensor):
+                setattr(_root(opened), _OPENED, True)  # for all views, those of later too
     if not isinstance(made, Tensor) or made.is_inference():
         return
     kept = operation.name in _KEEPING and known(next(iter(operation.args), None))
@@ -29,7 +42,7 @@ def note(operation: Operation, made: object) -> None:
 
 def known(tensor: object, version: int | None = None) -> bool:
     """Whether nothing in a tensor is negative; of an older version of it where one is named."""
-    if not isinstance(tensor, Tensor):
+    if not isinstance(tensor, Tensor) or hasattr(_root(tensor), _OPENED):
         return False
     noted: int | None = getattr(tensor, _KEY, None)
     return noted is not None and noted == (tensor._version if version is None else version)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from verax.engine.baselines import Baseline, baseline_of, check_references, noisy_baselines
 from verax.engine.batching import accumulate, rows_within_budget
+from verax.engine.conditions import later
 from verax.engine.gradients import Points
 from verax.engine.multipliers import deeplift
 from verax.engine.sharing import mean_deeplift
@@ -131,8 +132,11 @@ def deep_shap(
         inputs, streams, {"references": references, "baseline": baseline, "noise": noise}
     )
     if isinstance(references, Tensor):
-        with suppress(UnsupportedOperation):  # where rows are not the first dimension: every pair by itself
-            return mean_deeplift(model, inputs, references, targets)
+        # where rows are not the first dimension: every pair by itself
+        with suppress(UnsupportedOperation), later() as doubts:
+            found = mean_deeplift(model, inputs, references, targets)
+            doubts.settle()  # here, where there is an answer
+            return found
 
     def visit(some: slice, part: slice) -> Tensor:
         low = start(some, part)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from verax.correlations import average_ranks, correlation
-from verax.errors import InvalidInput
+from verax.errors import InvalidInput, InvalidParameter
 from verax.metrics import pixels
 
 SHARE = 0.1
@@ -63,6 +63,8 @@ def sign_agreement(maps: Tensor, truth: Tensor) -> Tensor:
 
 def top_size(elements: int, share: float = SHARE) -> int:
     """How many elements count as the strongest."""
+    if not 0 < share <= 1:
+        raise InvalidParameter(f"The share of the strongest elements lies between 0 and 1, not {share!r}.")
     return max(1, math.ceil(share * elements - 1e-9))
 
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules import module as _modules
 
 _REFUSED: set[tuple[object, ...]] = set()
 """Shapes for which cuDNN has no kernel that does all of it."""
@@ -60,6 +61,8 @@ def _together(layer: nn.Conv2d, x: Tensor) -> Tensor:
     """What a convolution and the ReLU behind it give."""
     weight, bias = layer.weight, cast("Tensor", layer.bias)
     places = (layer.stride, cast("tuple[int, ...]", layer.padding), layer.dilation)
+    if x.dim() != 4:
+        return F.conv2d(x, weight, bias, *places).relu()
     if torch.is_autocast_enabled(x.device.type) and weight.dtype == torch.float32:  # it would be rounded
         return F.conv2d(x, weight, bias, *places).relu()
     return cast("Tensor", _Layer.apply(x.to(weight.dtype), weight, bias, places))  # type: ignore[no-untyped-call]
@@ -75,7 +78,7 @@ def pairs(model: nn.Module) -> list[tuple[nn.Conv2d, nn.ReLU]]:
         (one, other)
         for row in _chains(model)
         for one, other in pairwise(row)
-        if isinstance(one, nn.Conv2d) and _plain(one) and type(other) is nn.ReLU and not _watched(other)
+        if isinstance(one, nn.Conv2d) and _plain(one) and type(other) is nn.ReLU and not watched(other)
     ]
     uses = [id(module) for _, module in model.named_modules(remove_duplicate=False)]
     return [(one, other) for one, other in found if uses.count(id(one)) == uses.count(id(other)) == 1]
@@ -83,7 +86,7 @@ def pairs(model: nn.Module) -> list[tuple[nn.Conv2d, nn.ReLU]]:
 
 def _chains(model: nn.Module) -> Iterator[nn.Sequential]:
     if type(model) is nn.Sequential:
-        if not _watched(model):
+        if not watched(model):
             yield model
             yield from chain.from_iterable(map(_chains, model))
     elif vars(type(model)).get("chained") is True:  # subclasses may have another order
@@ -91,14 +94,30 @@ def _chains(model: nn.Module) -> Iterator[nn.Sequential]:
 
 
 def _plain(layer: nn.Conv2d) -> bool:
-    simple = layer.groups == 1 and layer.padding_mode == "zeros" and isinstance(layer.padding, tuple)
-    return type(layer) is nn.Conv2d and layer.bias is not None and simple and not _watched(layer)
+    places = (layer.stride, layer.padding, layer.dilation)
+    simple = layer.groups == 1 and layer.padding_mode == "zeros" and all(isinstance(p, tuple) for p in places)
+    usual = type(layer) is nn.Conv2d and nn.Conv2d._conv_forward is _CONVOLVE
+    own = "_conv_forward" in vars(layer)
+    return usual and simple and layer.bias is not None and not (own or watched(layer))
 
 
-def _watched(module: nn.Module) -> bool:
+_CONVOLVE = nn.Conv2d._conv_forward
+
+
+def watched(module: nn.Module) -> bool:
     """Whether somebody looks at what a module gets and gives, or has changed what it does."""
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
-    return any(hooks) or bool(module._backward_pre_hooks) or "forward" in module.__dict__
+    hooks: list[Any] = [_modules._global_forward_hooks, _modules._global_forward_pre_hooks]
+    hooks += [_modules._global_backward_hooks, _modules._global_backward_pre_hooks]
+    hooks += [module._forward_hooks, module._forward_pre_hooks]
+    hooks += [module._backward_hooks, module._backward_pre_hooks]
+    changed = _FORWARDS.get(type(module)) not in (None, type(module).forward)
+    return any(hooks) or changed or "forward" in module.__dict__
+
+
+_FORWARDS: dict[type[nn.Module], Any] = {
+    kind: kind.forward for kind in (nn.Conv2d, nn.ReLU, nn.Sequential, nn.Linear, nn.LayerNorm, nn.GELU)
+}
+"""What layers of PyTorch do, as it was at first."""
 
 
 @contextmanager

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from verax.networks.fusion import watched
+
 PICTURE, PATCH, WIDTH, HEADS, DEPTH = 64, 8, 128, 4, 6
 
 
@@ -89,6 +91,24 @@ class Block(nn.Module):
         return x + _dense(curve(_normalised(self.norm2, wide, x)), narrow.weight, narrow.bias)
 
 
+def _usual(block: nn.Module) -> bool:
+    """Whether a block has PyTorch's layers as it was made with them, and nothing hangs on any."""
+    if type(block) is not Block or type(block.attention) is not Attention:
+        return False
+    attention, dense = block.attention, block.dense
+    if type(dense) is not nn.Sequential or [type(layer) for layer in dense] != _DENSE:
+        return False
+    norms, linear = (block.norm1, block.norm2), (attention.joint, attention.out)
+    parts = (block, attention, dense, *norms, *linear, *dense)
+    whole = all(type(norm) is nn.LayerNorm and norm.weight is not None for norm in norms)
+    right = all(type(layer) is nn.Linear for layer in linear)
+    shifted = all(getattr(part, "bias", 0) is not None for part in parts)
+    return whole and right and shifted and not any(map(watched, parts))
+
+
+_DENSE: list[type[nn.Module]] = [nn.Linear, nn.GELU, nn.Linear]
+
+
 class ViT(nn.Module):
     """Patches, blocks and a dense layer on the class token.
 
@@ -112,11 +132,23 @@ class ViT(nn.Module):
                 nn.init.trunc_normal_(layer.weight, std=0.02)
                 nn.init.zeros_(layer.bias)
 
+    def _simple(self) -> bool:
+        """Whether all blocks are as they were made and nobody looks into them, so that others may do it."""
+        if torch._C._functorch.maybe_current_level() is not None:  # `torch.func` sees no function of our own
+            return False
+        blocks = self.blocks
+        return (
+            type(blocks) is nn.Sequential
+            and len(blocks) > 0
+            and not watched(blocks)
+            and all(map(_usual, blocks))
+        )
+
     def forward(self, x: Tensor) -> Tensor:
         """Logits of pictures."""
         tokens = self.patches(x).flatten(2).transpose(1, 2)
         tokens = torch.cat([self.first.expand(len(x), -1, -1), tokens], 1) + self.places
-        if self.training:
+        if self.training and self._simple():
             *before, last = cast("list[Block]", list(self.blocks))
             for block in before:
                 tokens = block.learning(tokens)

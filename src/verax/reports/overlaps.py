@@ -39,7 +39,8 @@ def skill(scores: pd.DataFrame, metric: str) -> tuple[float, float, float]:
 
 
 def _skill(means: Floats) -> Floats:
-    value: Floats = (means[..., 0] - means[..., 1]) / (1 - means[..., 1])
+    with np.errstate(divide="ignore", invalid="ignore"):  # random places may be perfect: all is marked
+        value: Floats = (means[..., 0] - means[..., 1]) / (1 - means[..., 1])
     return value
 
 
@@ -98,6 +99,8 @@ def _name(alignment: Alignment, label: int) -> str:
 
 def warnings(alignment: Alignment) -> list[str]:
     """Classes, or a large share of all answers, whose maps lie beside what was marked: one sentence each."""
+    if len(alignment.scores) and alignment.scores["empty"].all():
+        return ["No image has a mark, so that there is nothing to compare: do the masks hold what was named?"]
     if "iou" not in alignment.metrics:
         return []
     rows, known = _judged(alignment)

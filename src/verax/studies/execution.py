@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,7 +78,6 @@ class Bench:
     _predicted: Tensor | None = field(default=None, repr=False)
     _drawn: dict[int, Tensor] = field(default_factory=dict, repr=False)
     _trial: certificates.Trial | None = field(default=None, repr=False)
-    _known: dict[str, set[Hashable]] = field(default_factory=dict, repr=False)
 
     def after(self, other: Bench) -> Bench:
         """This bench with what another one drew last, where it is of the same task."""
@@ -111,7 +110,7 @@ class Bench:
             cases = self.subject.task.cases(n=count, seed=self.study.seed, start=start).to(self.device)
             self._block, self._predicted = Block(start, count, cases), None
         if self._predicted is None:
-            self._outputs, self._known = outputs(model, self._block.cases.inputs), {}
+            self._outputs = outputs(model, self._block.cases.inputs)
             self._predicted = self._outputs.argmax(1)
         return model, self._block.cases, self._predicted
 
@@ -261,8 +260,7 @@ class Bench:
 
         start = self._now()
         ours = method.builtin and method.family != "peers"  # others may do something about errors themselves
-        known = self._known.setdefault(method.explains, set())
-        with later(known) if ours else nullcontext(Doubts()) as doubts:
+        with later() if ours else nullcontext(Doubts()) as doubts:
             maps = self.attributions(unit, cases, asked) if given is None else given.to(self.device)
             kinds = {protocol: truth_of(protocol) for protocol in self.study.protocols}
             told = {kind: self.told(kind) for kind in set(kinds.values())}

@@ -223,6 +223,11 @@ def _task(name: str, study: Study) -> Learnable:
             )
         if study.identify:
             raise InvalidStudy(f"{found.name} has no rules that could be read off maps: identify = 0.")
+    elif "exact" in study.protocols and found.cases(n=1, seed=study.seed).truth.values is None:
+        raise InvalidStudy(
+            f"{found.name} knows where the truth lies, not the value of every element, which the protocol "
+            "'exact' compares."
+        )
     return found
 
 

@@ -119,6 +119,8 @@ def run(
     for name in more:
         if near := get_close_matches(name, signature(run).parameters, 1, 0.8):
             raise InvalidParameter(f"verax.run has no option {name!r}; did you mean {near[0]!r}?")
+        if executor is None:
+            raise InvalidParameter(f"verax.run has no option {name!r}, nor is an executor named that has it.")
     options = Options(executor, workers, overwrite, keep_maps, time_limit, more).checked()
     with ordinary():
         chosen = described(

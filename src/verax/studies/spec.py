@@ -140,7 +140,9 @@ def build(values: Mapping[str, Any], where: str) -> Study:
     try:
         return Study.model_validate(dict(values))
     except ValidationError as error:
-        raise InvalidStudy(f"{where} is not a valid study: {_sentence(error, values)}.") from error
+        words = _sentence(error, values)
+        end = "" if words.endswith("?") else "."
+        raise InvalidStudy(f"{where} is not a valid study: {words}{end}") from error
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -191,10 +191,10 @@ def _tables(scores: pd.DataFrame, methods: tuple[str, ...]) -> list[tuple[NDArra
 
     Samples are in order of bucket and number. Pivoting run by run gives the same, in ten times the time.
     """
+    if scores[["network", "seed", "method"]].isna().any(axis=None):
+        raise InvalidInput("The scores are damaged: a row names no method or no network.")
     run = scores.groupby(["network", "seed"], sort=False, observed=True).ngroup().to_numpy()
     codes, names = pd.factorize(scores["method"])
-    if min(run.min(initial=0), codes.min(initial=0)) < 0:
-        raise InvalidInput("The scores are damaged: a row names no method or no network.")
     buckets, bucket = np.unique(scores["group"].to_numpy(), return_inverse=True)
     numbers, number = np.unique(scores["sample"].to_numpy(), return_inverse=True)
     joint = (run * len(buckets) + bucket) * len(numbers) + number
@@ -202,7 +202,7 @@ def _tables(scores: pd.DataFrame, methods: tuple[str, ...]) -> list[tuple[NDArra
     if np.bincount(row * len(names) + codes).max(initial=0) > 1:
         raise InvalidInput("The scores are damaged: a picture has two of one method.")
     columns = {name: place for place, name in enumerate(methods)}
-    column = np.array([columns.get(str(name), -1) for name in names], dtype=np.int64)[codes]
+    column = np.array([columns.get(name, -1) for name in names], dtype=np.int64)[codes]
     # methods by samples, so that each run is laid out, and so summed, method by method
     table = np.full((len(methods), len(samples)), np.nan)
     asked = column >= 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -13,12 +14,15 @@ from typing import Any
 
 from verax.errors import OutputError
 from verax.networks import records
-from verax.studies.entries import Damaged, named_parts, read_head, unpack
+from verax.studies.entries import DAMAGE, Damaged, named_parts, read_head, unpack
 from verax.studies.store import FAILED, QUARANTINE, UNITS, Store
 from verax.studies.units import code_digest, explaining_digest
 
 _LEFTOVER = 3600.0
 """Seconds after which a temporary file belongs to nobody: no entry takes so long to write."""
+
+
+KINDS = ("scores", "certificate", "maps", "reading", "failure", "damaged")
 
 
 @dataclass(frozen=True)
@@ -27,8 +31,8 @@ class Listed:
 
     Attributes:
         key: of its unit.
-        kind: "scores", "certificate", "maps", "reading", "failure" or "damaged".
-        name: of the unit, where it is known.
+        kind: one of `KINDS`.
+        name: of the unit, where it is known; for failures also the reason, for damage that alone.
         size: in bytes, parts included.
         seconds: that it took, where it is known.
         old: made by another version of the code.
@@ -92,8 +96,7 @@ def listing(store: Store) -> Iterator[Listed]:
             continue
         key = path.stem.removesuffix(FAILED)
         if path.stem.endswith(FAILED):
-            failure = store.failure(key)
-            yield Listed(key, "failure", failure.reason if failure else "cannot be read", _size(path))
+            yield Listed(key, "failure", _failed(path), _size(path))
             continue
         try:
             content = read_head(key, path.read_bytes())
@@ -104,6 +107,15 @@ def listing(store: Store) -> Iterator[Listed]:
             continue
         size = _size(path) + sum(_size(path.parent / name) for name in parts)
         yield Listed(key, _kind(content), str(info.get("unit", "")), size, info.get("seconds"), _old(info))
+
+
+def _failed(path: Path) -> str:
+    """Which unit failed, and why."""
+    try:
+        found = json.loads(path.read_bytes())
+        return f"{found['unit']}: {found['reason']}"
+    except (OSError, *DAMAGE):
+        return "cannot be read"
 
 
 def _all(store: Store) -> Iterator[Path]:
