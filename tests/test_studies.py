@@ -812,9 +812,7 @@ def test_other_weights_and_parameters_have_other_keys(own_store, impostor):
 def test_an_option_of_run_that_is_misspelt_gets_the_nearest():
     with pytest.raises(InvalidParameter, match=r"verax.run has no option 'method'; did you mean 'methods'\?"):
         verax.run("smerf-quick", method=["gradient"])
-    with pytest.raises(
-        InvalidParameter, match="no option 'nonsense', nor is an executor"
-    ):
+    with pytest.raises(InvalidParameter, match="no option 'nonsense', nor is an executor"):
         verax.run("smerf-quick", nonsense=1)
 
 

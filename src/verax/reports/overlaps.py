@@ -39,8 +39,9 @@ def skill(scores: pd.DataFrame, metric: str) -> tuple[float, float, float]:
 
 
 def _skill(means: Floats) -> Floats:
-    with np.errstate(divide="ignore", invalid="ignore"):  # random places may be perfect: all is marked
-        value: Floats = (means[..., 0] - means[..., 1]) / (1 - means[..., 1])
+    room = 1 - means[..., 1]
+    # where all is marked, random places are perfect: nobody can do better
+    value: Floats = (means[..., 0] - means[..., 1]) / np.where(room > 0, room, np.nan)
     return value
 
 
