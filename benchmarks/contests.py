@@ -41,6 +41,7 @@ class Contest:
         backward: whether a pass has a backward.
         perturbs: whether it belongs to the perturbation methods.
         pictures: whether it needs feature maps.
+        least: rows that have to go through the network for one sample, where they are fewer than `passes`.
     """
 
     method: str
@@ -51,6 +52,7 @@ class Contest:
     backward: bool = True
     perturbs: bool = False
     pictures: bool = False
+    least: int | None = None
 
     def ours(self, w: Workload) -> Tensor:
         """The map of verax."""
@@ -386,6 +388,7 @@ CONTESTS = [
         backward=False,
         perturbs=True,
         pictures=True,
+        least=3,
     ),
     Contest(
         "occlusion",

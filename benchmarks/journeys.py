@@ -26,8 +26,12 @@ COMMANDS = {
     "smerf": ["reproduce", "smerf"],
     "sst": ["run", "sst", "--networks", "mlp"],
     "smerf-full": ["run", "smerf-full"],
+    "smerf-backgrounds": ["run", "smerf-backgrounds", "--networks", "cnn@swift", "--seeds", "0,1,2,3,4"],
 }
-ASKED = {"smerf": "120", "sst": "90", "smerf-full": "1200 with five seeds"}
+ASKED = {
+    **{"smerf": "120", "sst": "90", "smerf-full": "1200 with five seeds"},
+    "smerf-backgrounds": "in the 1200 of `smerf-full`",
+}
 """Seconds on one H200."""
 
 BOUNDS = {
@@ -36,6 +40,7 @@ BOUNDS = {
     "sst": "What comes before the training: imports and the data. The first row has all of it.",
     "smerf-full": "Arithmetic. Training is in bfloat16 with several networks at once, explaining in full "
     "float32.",
+    "smerf-backgrounds": "Small networks on noise: launches, and what the CPU does with maps.",
 }
 """What a command spends its time on, in words."""
 

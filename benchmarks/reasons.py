@@ -90,6 +90,12 @@ REASONS = [
         lambda r: r.row in PERTURBATIONS and not behind(r) and _bounded(r),
     ),
     Reason(
+        "What lies before the layer is run once for each sample, instead of once for each channel as the "
+        "peer does; on a small network what lies behind it, and a look whether the network minds, are the "
+        "rest.",
+        lambda r: r.row == "ablation-cam" and not behind(r),
+    ),
+    Reason(
         "The masks are evaluated in fewer passes than a peer's, but the regression and the masks "
         "themselves take the rest: ten times is reached from a batch of some dozen samples on, which "
         "peers take one by one.",

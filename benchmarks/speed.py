@@ -162,7 +162,7 @@ def measured(contest: Contest, w: Workload, device: str, seconds: float) -> Resu
         device=device,
         unit=PASS,
         target=target(contest),
-        floor=contest.passes(w) * len(w.x) * each / unit,
+        floor=(contest.least or contest.passes(w)) * len(w.x) * each / unit,
         memory={name: most for name, most in memory.items() if most is not None},
         notes=notes,
         seconds=unit if device == "cuda" else None,

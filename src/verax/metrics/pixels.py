@@ -47,19 +47,19 @@ class Compared:
     whole: Tensor
 
 
-def compare(marks: Tensor, shown: Rows, weights: Rows, whole: Tensor | None = None) -> Compared:
+def compare(marks: Tensor, shown: Rows | None, weights: Rows, whole: Tensor | None = None) -> Compared:
     """Count and add up, part by part, while a part is in the cache.
 
     Args:
         marks: ``(N, P)`` bool.
-        shown: gives some rows of the region that is compared with them: bool.
+        shown: gives some rows of the region that is compared with them: bool; None: the marks themselves.
         weights: gives some rows of numbers.
         whole: their sums ``(N,)``, where they are known.
     """
     count, width = marks.shape
     if marks.device.type != "cpu":
         every = slice(0, count)
-        region, values = shown(every), weights(every)
+        region, values = marks if shown is None else shown(every), weights(every)
         inside = (values * marks).sum(1).double()
         whole = values.sum(1).double() if whole is None else whole
         return Compared((region & marks).sum(1), marks.sum(1), region.sum(1), inside, whole)
@@ -69,9 +69,13 @@ def compare(marks: Tensor, shown: Rows, weights: Rows, whole: Tensor | None = No
     sums_ = np.zeros((2, count, width // length))
     for part in chunks(marks):
         own = masks[part]
-        bits, others = _packed(own), _packed(shown(part).numpy())
-        for row, words in enumerate((bits & others, bits, others)):
-            np.bitwise_count(words).sum(1, out=numbers[row, part])
+        bits = _packed(own)
+        if shown is None:
+            numbers[:, part] = np.bitwise_count(bits).sum(1, dtype=np.int64)
+        else:
+            others = _packed(shown(part).numpy())
+            for row, words in enumerate((bits & others, bits, others)):
+                np.bitwise_count(words).sum(1, out=numbers[row, part])
         heavy: NDArray[Any] = weights(part).numpy()
         pieces = heavy.reshape(len(own), -1, length)
         floats = own.view(np.uint8).astype(heavy.dtype).reshape(pieces.shape)

@@ -127,7 +127,7 @@ def energy(maps: Tensor, masks: Tensor, mass: str = "positive") -> Tensor:
     if mass not in MASSES:
         raise InvalidParameter(f"There is no mass named {mass!r}{suggestion(str(mass), MASSES)}")
     marked, measured = checked_masks(masks, maps).flatten(1), Flat.of(maps)
-    found = pixels.compare(marked, lambda part: marked[part], *weights(measured, mass))
+    found = pixels.compare(marked, None, *weights(measured, mass))
     return torch.where(found.marked > 0, (found.inside / found.whole).clamp(0, 1), torch.nan)
 
 
