@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import verax
 from verax import Kind, Look, Reasoning, TextBox, World
 from verax.cli.main import app
-from verax.errors import InvalidParameter
+from verax.errors import InvalidParameter, MissingFile
 from verax.networks import library, templates
 from verax.networks.templates import detectors
 from verax.networks.wired import terms, wire
@@ -250,3 +250,10 @@ def test_where_placements_are_too_many_the_rival_is_too_high_rather_than_too_low
     careful = [templates._rival(listed) for listed in kinds]
     assert careful == [pytest.approx(sum(kind.most for kind in listed)) for listed in kinds]
     assert all(bound >= exact for bound, exact in zip(careful, searched, strict=True))
+
+
+def test_who_lacks_weights_is_told_of_what_needs_none(tmp_path):
+    with pytest.raises(MissingFile, match="take 'wired', which needs no training, or train one: verax train"):
+        library.require(verax.task("textbox/complex-cr1"), "cnn4", 77, tmp_path)
+    with pytest.raises(MissingFile, match="shipped networks know 'sound' and 'black' only\\); train one"):
+        library.require(verax.task("textbox/complex-cr1", background="noise"), "cnn4", 77, tmp_path)

@@ -37,6 +37,7 @@ from verax.networks.trained import Start, Trained
 from verax.networks.wired import WIRED, wire
 from verax.tasks import is_builtin
 from verax.tasks.base import Learnable, Trainable, is_regression
+from verax.tasks.textbox.task import TextBox
 from verax.version import __version__
 
 SHIPPED = Path(__file__).parent / "shipped"
@@ -321,8 +322,10 @@ def require(task: Learnable, name: str, seed: int, store: Path | None = None) ->
             raise WeightsError(
                 f"The stored file {broken.path.name!r} is damaged ({broken.reason}); train: {how}"
             )
+        ready = isinstance(task, TextBox) and task.background.fingerprint == "black"
+        built = f"take {WIRED!r}, which needs no training, or " if ready else ""
         raise MissingFile(
-            f"No network {name!r} with seed {seed} is stored for {task.name}{kind}; train one: {how}"
+            f"No network {name!r} with seed {seed} is stored for {task.name}{kind}; {built}train one: {how}"
         )
     check_fit(task, path)
     return path
