@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from verax.seeding import Streams, content_ids, key
+from verax.seeding import _BLOCK, _FEW_THREADS, Streams, content_ids, key
 
 MASK = (1 << 64) - 1
 
@@ -24,6 +24,23 @@ def test_bits_equal_the_reference(seed, sample, label):
     start = splitmix((sample * golden + key(seed, label)) & MASK)
     wanted = [splitmix((start + golden * k) & MASK) for k in range(1, 4)]
     assert [int(v) & MASK for v in streams.bits(label, 3)[0]] == wanted
+
+
+@pytest.mark.parametrize(
+    ("samples", "count"), [(3, 1), (5000, 7), (2, 3 * _BLOCK + 5), (5, _BLOCK - 1), (3, 0)]
+)
+def test_bits_are_the_same_with_few_threads_and_many(samples, count):
+    streams = Streams.of(torch.arange(samples) - 1, "threads")
+    before = torch.get_num_threads()
+    drawn = []
+    try:
+        for threads in (1, _FEW_THREADS + 1):  # by NumPy, by PyTorch
+            torch.set_num_threads(threads)
+            drawn.append((streams.bits("x", count), streams.tries(["a", "b"], 1000, count)))
+    finally:
+        torch.set_num_threads(before)
+    assert drawn[0][0].shape == (samples, count)
+    assert all(map(torch.equal, *drawn))
 
 
 def test_a_stream_belongs_to_its_sample():

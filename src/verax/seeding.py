@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,6 +26,8 @@ def _signed(value: int) -> int:
 
 _GOLDEN = _signed(0x9E3779B97F4A7C15)
 _CACHED = 1 << 20  # values that are worked on at once on a CPU
+_FEW_THREADS = 4  # with more of them PyTorch is faster than one of NumPy
+_BLOCK = 1 << 15  # numbers of 64 bits that stay in the cache of one core
 _MIX_1 = _signed(0xBF58476D1CE4E5B9)
 _MIX_2 = _signed(0x94D049BB133111EB)
 
@@ -45,6 +48,28 @@ def _mix_(x: Tensor) -> Tensor:
     for bits, factor in ((30, _MIX_1), (27, _MIX_2)):
         x.bitwise_xor_(_shift(x, bits)).mul_(factor)
     return x.bitwise_xor_(_shift(x, 31))
+
+
+def _mixed(starts: Tensor, steps: Tensor) -> Tensor:
+    """`_mix_` of every start plus every step: ``(*starts, steps)``."""
+    made = torch.empty(*starts.shape, len(steps), dtype=torch.int64, device=starts.device)
+    if starts.device.type != "cpu" or torch.get_num_threads() > _FEW_THREADS or not made.numel():
+        return _mix_(torch.add(starts[..., None], steps, out=made))
+    # NumPy shifts without a sign, and works block by block on what is in the cache, but in one thread
+    tensors = made.view(-1, len(steps)), starts.flatten(), steps
+    rows, first, step = (tensor.numpy().view(np.uint64) for tensor in tensors)
+    high = max(1, _BLOCK // len(step))
+    spare = np.empty((high, min(_BLOCK, len(step))), np.uint64)
+    for top in range(0, len(rows), high):
+        for left in range(0, len(step), _BLOCK):
+            x = rows[top : top + high, left : left + _BLOCK]
+            shifted = spare[: x.shape[0], : x.shape[1]]
+            np.add(first[top : top + high, None], step[left : left + _BLOCK], out=x)
+            for bits, factor in ((30, _MIX_1), (27, _MIX_2), (31, 1)):
+                x ^= np.right_shift(x, bits, out=shifted)
+                if factor != 1:
+                    x *= np.uint64(factor % 2**64)
+    return made
 
 
 def _shares(bits: Tensor) -> Tensor:
@@ -83,7 +108,7 @@ class Streams:
     @staticmethod
     def _bits(start: Tensor, shape: tuple[int, ...]) -> Tensor:
         counter = torch.arange(1, math.prod(shape) + 1, device=start.device) * _GOLDEN
-        return _mix_(_mix_(start)[..., None] + counter).reshape(*start.shape, *shape)
+        return _mixed(_mix_(start), counter).reshape(*start.shape, *shape)
 
     def uniform(self, label: object, *shape: int) -> Tensor:
         """Uniform numbers in [0, 1): float64 of shape ``(N, *shape)``."""
@@ -109,8 +134,10 @@ class Streams:
         # 24 bits fill a float32; the half keeps the logarithm finite
         radius = (bits & 0xFFFFFF).to(torch.float32).add_(0.5).mul_(2.0**-24).log_().mul_(-2.0).sqrt_()
         angle = _shift(bits, 40).to(torch.float32).mul_(2.0**-24 * 2.0 * math.pi)
-        pairs = torch.cat([radius * angle.cos(), radius.mul_(angle.sin_())], dim=1)
-        return pairs[:, :count].reshape(len(self.ids), *shape)
+        pairs = radius.new_empty(len(radius), 2, radius.shape[1])
+        torch.mul(radius, angle.cos(), out=pairs[:, 0])
+        torch.mul(radius, angle.sin_(), out=pairs[:, 1])
+        return pairs.flatten(1)[:, :count].reshape(len(self.ids), *shape)
 
 
 def parts(ids: Tensor, each: int) -> Iterator[slice]:

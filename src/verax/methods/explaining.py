@@ -22,6 +22,7 @@ from verax.networks.inference import (
     device_of,
     exact_products,
     homely,
+    modules_of,
     settings_kept,
     undisturbed,
     weights_of,
@@ -65,18 +66,19 @@ def _protected(model: nn.Module, seed: int, strange: bool) -> Iterator[None]:
             that are not made of PyTorch's layers alone.
     """
     where = device_of(model)
+    modules = list(modules_of(model))
     cudnn = torch.backends.cudnn
     # full float32 and fixed algorithms, so that a GPU gives the CPU's maps and the same ones every time
     exact = cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False)
     with (
-        undisturbed(model),  # first: from here on other threads wait
+        undisturbed(model, modules),  # first: from here on other threads wait
         settings_kept(),
         torch.random.fork_rng(devices=[where] if where.type == "cuda" else []),
-        _numpy_seeded(seed) if strange or not homely(model) else nullcontext(),
+        _numpy_seeded(seed) if strange or not homely(model, modules) else nullcontext(),
         exact,
     ):
         exact_products()
-        grads = [(weight, weight.grad) for weight in weights_of(model)]
+        grads = [(weight, weight.grad) for weight in weights_of(model, modules)]
         _seed(seed, where)
         try:
             for weight, _ in grads:

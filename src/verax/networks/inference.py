@@ -48,15 +48,15 @@ def _has_own_ways(kind: type[nn.Module]) -> bool:
     return own or issubclass(kind, torch.jit.ScriptModule)
 
 
-def weights_of(model: nn.Module) -> Iterator[nn.Parameter]:
-    """All parameters, as ``model.parameters()`` gives them."""
+def weights_of(model: nn.Module, modules: Iterable[nn.Module] | None = None) -> Iterator[nn.Parameter]:
+    """All parameters, as ``model.parameters()`` gives them; `modules` are those of the model, where known."""
     kind, usual = type(model), nn.Module
     own = kind.parameters is not usual.parameters or kind.named_parameters is not usual.named_parameters
     if own or _has_own_ways(kind):
         yield from model.parameters()
         return
     seen: set[int] = set()
-    for module in modules_of(model):
+    for module in modules_of(model) if modules is None else modules:
         for weight in module._parameters.values():
             if weight is not None and id(weight) not in seen:
                 seen.add(id(weight))
@@ -76,7 +76,7 @@ _LAYERS: dict[type[nn.Module], Callable[..., Any]] = {
 """Layers that call nothing but PyTorch, and what they call as it was at first."""
 
 
-def homely(model: nn.Module) -> bool:
+def homely(model: nn.Module, modules: Iterable[nn.Module] | None = None) -> bool:
     """Whether a network is made of plain layers of PyTorch alone, so that nobody else's code runs in it."""
     everywhere = (_modules._global_forward_hooks, _modules._global_forward_pre_hooks)
     if any(everywhere) or _modules._global_backward_hooks or _modules._global_backward_pre_hooks:
@@ -88,15 +88,20 @@ def homely(model: nn.Module) -> bool:
         and not (module._backward_hooks or module._backward_pre_hooks)
         and "forward" not in module.__dict__
         and all(weight is None or type(weight) is nn.Parameter for weight in module._parameters.values())
-        for module in modules_of(model)
+        for module in (modules_of(model) if modules is None else modules)
     )
 
 
 @contextmanager
-def undisturbed(model: nn.Module) -> Iterator[nn.Module]:
-    """Run `model` in eval mode and put every module's own mode back afterwards; threads take turns."""
+def undisturbed(model: nn.Module, modules: Iterable[nn.Module] | None = None) -> Iterator[nn.Module]:
+    """Run `model` in eval mode and put every module's own mode back afterwards; threads take turns.
+
+    Args:
+        model: the network.
+        modules: all of its modules, where somebody knows them.
+    """
     with _TURN:
-        modes = [(module, module.training) for module in modules_of(model)]
+        modes = [(module, module.training) for module in (modules_of(model) if modules is None else modules)]
         try:
             _set_modes((module, False) for module, _ in modes)
             yield model
