@@ -11,7 +11,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from matplotlib.colors import ListedColormap
 
-from records import Record, Result
+from records import Record, Result, percent
 
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#3ca951", "#a463f2", "#6cc5b0")
 GREY = "#6b7280"
@@ -125,13 +125,12 @@ def correctness(record: Record, path: Path) -> None:
     """Implementations on kinds of networks: right, refused, wrong."""
     kinds, table = record.details["kinds"], record.details["table"]
     rows = [(m, who, cells) for m, names in table.items() for who, cells in names.items()]
-    codes = {"right": 0, "refuses": 1, "raises": 1, "wrong": 2, "makes up": 2}
+    codes = {"right": 0, "refuses": 1, "raises": 1, "differs": 2, "wrong": 3, "makes up": 3}
     values = [[codes[cells[kind]["does"]] for kind in kinds] for _, _, cells in rows]
     with plt.rc_context(_style()):
-        figure, axes = plt.subplots(figsize=(8.6, 0.27 * len(rows) + 0.9))
-        axes.imshow(
-            values, cmap=ListedColormap(["#c7e9c8", "#e5e7eb", "#f7b4ae"]), vmin=0, vmax=2, aspect="auto"
-        )
+        figure, axes = plt.subplots(figsize=(8.6, 0.2 * len(rows) + 0.9))
+        shades = ListedColormap(["#c7e9c8", "#e5e7eb", "#fde8b8", "#f7b4ae"])
+        axes.imshow(values, cmap=shades, vmin=0, vmax=3, aspect="auto")
         for y, (_, _, cells) in enumerate(rows):
             for x, kind in enumerate(kinds):
                 axes.text(x, y, _word(cells[kind]), ha="center", va="center", fontsize=7, color="#1f2937")
@@ -151,8 +150,8 @@ def correctness(record: Record, path: Path) -> None:
 
 def _word(cell: dict[str, Any]) -> str:
     """A verdict in a word or a number."""
-    if cell["does"] == "wrong":
-        return f"{100 * cell['error']:.0f} %"
+    if cell["does"] in ("wrong", "differs"):
+        return percent(cell["error"])
     return {"right": "✓", "makes up": "made up"}.get(cell["does"], cell["does"])
 
 

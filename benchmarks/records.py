@@ -96,6 +96,11 @@ def race(league: str, row: str, costs: dict[str, float], wrong: Sequence[str] = 
     return Result(league, row, ours=costs["verax"], peers=peers, peer=best, ratio=ratio, **more)
 
 
+def percent(error: float) -> str:
+    """A relative error in a word."""
+    return "> 1000 %" if error > 10 else f"{100 * error:.{0 if error >= 0.005 else 1}f} %"
+
+
 @dataclass(frozen=True)
 class Record:
     """All rows of one benchmark.

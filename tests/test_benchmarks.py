@@ -1,7 +1,9 @@
 """Benchmarks: records say nothing of a machine, the page matches them, and the guard can fail."""
 
+import ast
 import importlib
 import json
+import math
 import os
 import re
 import subprocess
@@ -11,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+import verax
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "benchmarks"
@@ -329,14 +333,82 @@ def test_rates_of_all_spellings_are_shown_with_the_chosen_one(load):
 
 def test_networks_of_the_league_call_every_layer_that_they_hold(load):
     """Peers change layers by their place: one that is never called would make them wrong without a fault."""
-    league = load("league")
-    for kind in league.KINDS:
-        model, called = league.network(kind), set()
+    kinds = load("kinds")
+    for kind in kinds.KINDS:
+        model, called = kinds.network(kind), set()
         holding = [module for module in model.modules() if list(module.parameters(recurse=False))]
         for module in holding:
             module.register_forward_hook(lambda module, *_, called=called: called.add(module))
-        model(league.X)
+        model(kinds.X)
         assert called == set(holding), kind
+
+
+@pytest.mark.parametrize("name", ["references", "relevances", "featuremaps", "games", "kinds"])
+def test_references_of_the_league_use_nothing_of_verax(name):
+    tree = ast.parse((FOLDER / f"{name}.py").read_text())
+    names = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    names += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    assert names
+    assert not [name for name in names if name.partition(".")[0] == "verax"]
+
+
+def test_verdicts_of_the_league_tell_right_from_wrong(load):
+    disciplines, league, references = load("disciplines"), load("league"), load("references")
+
+    def failing(model, x, targets):
+        raise RuntimeError
+
+    def refusing(model, x, targets):
+        raise verax.errors.UnsupportedOperation("No rule.")
+
+    def twice(model, x, targets):
+        return 2 * references.times_input(model, x, targets)
+
+    discipline = disciplines.Discipline(
+        "lrp-z",
+        {
+            "same": references.times_input,
+            "twice": twice,
+            "told": disciplines.Entrant(twice, instead={"module": "doubles"}),
+            "own": disciplines.Entrant(twice, twice),
+            "nan": lambda model, x, targets: x * math.nan,
+            "fails": failing,
+            "refuses": refusing,
+        },
+        references.times_input,
+        kinds=("module",),
+        sums=load("correctness").output,
+        unbiased=True,
+    )
+    wanted = league.Wanted(discipline)
+    cells = {
+        name: league.verdict(discipline, discipline.entrant(name), "module", wanted)
+        for name in discipline.entrants
+    }
+    does = {name: cell["does"] for name, cell in cells.items()}
+    assert does == dict(
+        same="right",
+        twice="wrong",
+        told="differs",
+        own="right",
+        nan="wrong",
+        fails="raises",
+        refuses="refuses",
+    )
+    assert cells["twice"]["error"] == pytest.approx(1)
+    assert cells["same"]["sum"] < 1e-12
+    assert cells["twice"]["sum"] == pytest.approx(1)
+    made_up = league.verdict(discipline, discipline.entrant("same"), "gated", wanted)
+    assert made_up == {"does": "makes up"}
+    assert league.alone(discipline, discipline.entrant("same")) < 1e-12
+
+
+@pytest.mark.parametrize("method", ["lrp-gamma", "deep-taylor", "deeplift-reveal-cancel", "ablation-cam"])
+def test_verax_is_right_wherever_it_gives_a_map(load, method):
+    _, details, _ = load("league").league([method])
+    row = details["table"][method]["verax"]
+    assert {cell["does"] for cell in row.values()} <= {"right", "refuses"}
+    assert row["residual"]["does"] == row["in-place"]["does"] == "right"
 
 
 def test_a_command_that_takes_too_long_is_interrupted_and_says_so(load, tmp_path):

@@ -396,6 +396,32 @@ def test_deep_taylor_equals_its_definition(seed, bounded):
         np.testing.assert_allclose(ours[k], r, rtol=1e-11, atol=1e-14)
 
 
+def test_deep_taylor_shares_means_by_their_parts_and_merges_batch_normalisation():
+    with torch.random.fork_rng():
+        torch.manual_seed(2)
+        conv, norm, dense = nn.Conv2d(2, 3, 3, bias=False), nn.BatchNorm2d(3), nn.Linear(3, 2)
+        norm.weight.data.uniform_(-1.5, 1.5)
+        norm.bias.data.uniform_(-0.5, 0.5)
+        norm.running_mean.uniform_(-0.3, 0.3)
+        norm.running_var.uniform_(0.5, 2)
+    dense.bias.data += 1
+    x, targets = torch.rand(3, 2, 6, 6, dtype=torch.float64), torch.tensor([0, 1, 0])
+    pooled = (
+        nn.Sequential(conv, norm, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), dense).double().eval()
+    )
+    scale = norm.weight / (norm.running_var + norm.eps).sqrt()
+    # the same function: one convolution, and a dense layer that takes the mean
+    plain = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 2)).double()
+    plain[0].weight.data = conv.weight.data * scale.data[:, None, None, None]
+    plain[0].bias.data = (norm.bias - norm.running_mean * scale).data
+    plain[3].weight.data = dense.weight.data.repeat_interleave(16, 1) / 16
+    plain[3].bias.data = dense.bias.data
+    torch.testing.assert_close(pooled(x), plain(x))
+    found, wanted = (lrp(model, x, targets, deep_taylor(0.0, 1.0), "relu") for model in (pooled, plain))
+    assert wanted.abs().max() > 0
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-13)
+
+
 def test_whole_bias_as_innvestigate_does_it():
     layer = nn.Linear(2, 1).double()
     layer.weight.data = torch.tensor([[2.0, -1.0]], dtype=torch.float64)

@@ -22,7 +22,7 @@ from verax.engine.linear import (
 )
 from verax.engine.mode import Engine, apply_rule, attach, on_path, total
 from verax.engine.operations import Operation
-from verax.engine.rules import Rule, adjoint, alpha_beta, epsilon, w_square, z_box
+from verax.engine.rules import Rule, alpha_beta, epsilon, positive, w_square, z_box
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,13 @@ class Composite:
 
 
 def deep_taylor(low: float | None = 0.0, high: float | None = 1.0) -> Composite:
-    """Deep Taylor: z+ without bias; at the input z^B within bounds, or w-squared without them."""
+    """Deep Taylor: z+ without bias; at the input z^B within bounds, or w-squared without them.
+
+    Sums and means share by what each unit is, which is their expansion at zero (Montavon et al., 2017).
+    """
     plus = alpha_beta(1, 0, eps=0, bias="none")
     first = w_square(eps=0) if low is None or high is None else z_box(low, high, eps=0)
-    return Composite(conv=plus, dense=plus, first=first, pool=adjoint(), batch_norm="pass")
+    return Composite(conv=plus, dense=plus, first=first, pool=positive())
 
 
 _GATE = "verax gate"

@@ -78,6 +78,11 @@ def alpha_beta(alpha: float = 2.0, beta: float = 1.0, eps: float = 1e-6, bias: B
     return rule
 
 
+def positive() -> Rule:
+    """By what is positive in the input of a call without negative weights: z+ for sums and means."""
+    return lambda call, r: call.transport(r, [(call.value.clamp_min(0), call.weight)], None, 0.0)
+
+
 def gamma(gain: float = 0.25, eps: float = 1e-6) -> Rule:
     """LRP-gamma for inputs of both signs; the original rule where x >= 0 and z > 0."""
 
