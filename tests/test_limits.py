@@ -16,6 +16,7 @@ from verax.engine.passes import propagate
 from verax.engine.relevance import LRP, Composite
 from verax.errors import UnsupportedOperation, VeraxError
 from verax.methods import METHODS as REGISTERED
+from verax.networks.inference import apart
 from verax.networks.starts import initialise
 
 TARGETS = torch.tensor([0, 1, 2, 0])
@@ -87,6 +88,55 @@ def test_a_network_that_mixes_samples_is_refused(name, method, count):
     with pytest.raises(UnsupportedOperation, match="samples"):
         METHODS[method](Between(MIXING[name]), x, targets)
     METHODS[method](Between(MIXING[name]), x[:1], targets[:1])  # alone there is nothing to mix with
+
+
+ROWS = {
+    "softmax over samples": (nn.Softmax(0), 2),
+    "normalised with its neighbours": (nn.LayerNorm((4, 6)), 2),
+    "taken for one sample": (nn.Conv1d(4, 4, 3, padding=1), 2),
+    "taken for one picture": (nn.Sequential(nn.Flatten(1, 2), nn.Conv2d(4, 4, 1)), 4),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_plain_layers_that_mix_samples_are_refused(name):
+    layer, ndim = ROWS[name]
+    x = drawn(4, 6, seed=1) if ndim == 2 else drawn(4, 2, 3, 6, seed=1)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        last = nn.Sequential(nn.Flatten(), nn.Linear(layer.double()(x).flatten(1).shape[1], 3))
+    model = nn.Sequential(layer, last).double().eval()
+    assert (model(x)[0] - model(torch.cat([x[:1], 2 * x[1:]]))[0]).abs().max() > 1e-6
+    assert not apart(model, ndim)
+    with pytest.raises((UnsupportedOperation, RuntimeError)):  # some take no other number of samples
+        METHODS["guided"](model, x, TARGETS)
+
+
+def test_plain_layers_in_a_row_keep_samples_apart():
+    pictures = nn.Sequential(
+        *(
+            nn.Conv2d(3, 4, 3),
+            nn.BatchNorm2d(4),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.GroupNorm(2, 4),
+            nn.Dropout(),
+        ),
+        *(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 8), nn.LayerNorm(8), nn.BatchNorm1d(8)),
+        *(nn.GELU(), nn.Linear(8, 3), nn.Softmax(1)),
+    ).eval()
+    vectors = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Dropout(), nn.Linear(5, 3)).eval()
+    for model, x in ((pictures, torch.randn(5, 3, 12, 12)), (vectors, torch.randn(5, 6))):
+        assert apart(model, x.ndim)
+        assert not apart(model, 3)  # one picture, to a convolution
+        alone = torch.cat([model(x[k : k + 1]) for k in range(5)])
+        torch.testing.assert_close(alone, model(x))
+        assert not apart(nn.Sequential(model, Between(nn.Identity())), x.ndim)  # unknown code
+        handle = model[0].register_forward_hook(lambda *_: None)
+        assert not apart(model, x.ndim)
+        handle.remove()
+    assert not apart(pictures.train(), 4)
+    assert not apart(nn.Sequential(nn.BatchNorm1d(6, track_running_stats=False)).eval(), 2)
 
 
 def test_batch_statistics_are_refused():

@@ -92,6 +92,37 @@ def homely(model: nn.Module, modules: Iterable[nn.Module] | None = None) -> bool
     )
 
 
+_PLANAR = (
+    *(nn.Conv2d, nn.BatchNorm2d, nn.GroupNorm, nn.Dropout2d, nn.ZeroPad2d, nn.MaxPool2d, nn.AvgPool2d),
+    *(nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d),
+)
+"""Layers that take pictures ``(N, C, H, W)``; three dimensions are one picture to them."""
+_LINED = (nn.Conv1d, nn.Conv3d, nn.MaxPool1d, nn.AvgPool1d, nn.AdaptiveAvgPool1d, nn.AdaptiveMaxPool1d)
+"""Layers that take neither pictures nor vectors, or vectors for one sample."""
+
+
+def apart(model: nn.Module, ndim: int) -> bool:
+    """Whether a network surely treats every sample by itself, for inputs of `ndim` dimensions.
+
+    Known are plain layers of PyTorch in a row, whose samples stay in the first of two or four dimensions; of
+    all others nothing is known.
+    """
+    modules = list(modules_of(model))
+    return ndim in (2, 4) and homely(model, modules) and all(_keeps_apart(layer, ndim) for layer in modules)
+
+
+def _keeps_apart(layer: nn.Module, ndim: int) -> bool:
+    if isinstance(layer, nn.Flatten):  # of fewer dimensions a picture would be left, and taken for one sample
+        return layer.start_dim == 1 and layer.end_dim == -1
+    if isinstance(layer, nn.Softmax):
+        return layer.dim in (1, -1)
+    if isinstance(layer, nn.LayerNorm):
+        return len(layer.normalized_shape) == 1
+    if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d) and (layer.training or layer.running_mean is None):
+        return False  # statistics of the batch
+    return not isinstance(layer, _LINED) and (ndim == 4 or not isinstance(layer, _PLANAR))
+
+
 @contextmanager
 def undisturbed(model: nn.Module, modules: Iterable[nn.Module] | None = None) -> Iterator[nn.Module]:
     """Run `model` in eval mode and put every module's own mode back afterwards; threads take turns.
