@@ -1,6 +1,7 @@
 """Where the rule engine ends: precision, mixed samples, cut paths, branches, devices."""
 
 import copy
+import importlib
 
 import pytest
 import torch
@@ -17,7 +18,10 @@ from verax.engine.relevance import LRP, Composite
 from verax.errors import UnsupportedOperation, VeraxError
 from verax.methods import METHODS as REGISTERED
 from verax.networks.inference import apart
+from verax.networks.resnet import resnet18
 from verax.networks.starts import initialise
+from verax.networks.vgg import VGG16
+from verax.networks.zoo import let_torchvision_import
 
 TARGETS = torch.tensor([0, 1, 2, 0])
 EPSILON = Composite(rules.epsilon(), rules.epsilon())
@@ -137,6 +141,32 @@ def test_plain_layers_in_a_row_keep_samples_apart():
         handle.remove()
     assert not apart(pictures.train(), 4)
     assert not apart(nn.Sequential(nn.BatchNorm1d(6, track_running_stats=False)).eval(), 2)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50", "vgg11_bn", "alexnet", "own resnet18", "own vgg16"])
+def test_common_networks_keep_samples_apart_as_long_as_nobody_changes_them(name, monkeypatch):
+    own = name.partition("own ")[2]
+    let_torchvision_import()
+    models = importlib.import_module("torchvision.models")
+    model = {"resnet18": resnet18, "vgg16": VGG16}[own](3) if own else getattr(models, name)(num_classes=3)
+    model.eval()
+    assert apart(model, 4)
+    assert not apart(model, 3)
+    with torch.no_grad():
+        x = torch.randn(3, 3, 64, 64)
+        torch.testing.assert_close(model(x)[:1], model(x[:1]), rtol=1e-3, atol=1e-4)
+    inner = next(layer for layer in model.modules() if isinstance(layer, nn.Conv2d))
+    inner.forward = inner.forward
+    assert not apart(model, 4)
+    del inner.forward
+    with monkeypatch.context() as patched:
+        if type(model) is not nn.Sequential:
+            patched.setattr(type(model), "forward", lambda self, x: x - x.mean(0))
+            assert not apart(model, 4)
+    assert apart(model, 4)
+    place = next(place for place, layer in model.named_modules() if isinstance(layer, nn.Linear))
+    model.set_submodule(place, Between(nn.Identity()))
+    assert not apart(model, 4)
 
 
 def test_batch_statistics_are_refused():

@@ -35,6 +35,21 @@ def resolve(device: str | torch.device = "auto") -> torch.device:
     return torch.device(device)
 
 
+CACHE, LEAST = 2**20, 8
+"""Input numbers of one pass on a CPU, and its least rows: a network's layers then stay about in the cache.
+
+Measured: a third less time on cnn4 than with four times as many; below 8 rows it is more again.
+"""
+
+
+def cached_rows(sample: torch.Tensor) -> int:
+    """How many rows like one sample go through a network at once on a CPU.
+
+    More leave the cache, and what a layer gives gets new pages of memory every time from 32 MB on.
+    """
+    return max(LEAST, CACHE // max(1, sample.numel()))
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Compute with one thread: how many share a sum decides its last digit."""

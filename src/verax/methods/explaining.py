@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from verax.cases import Truth
+from verax.devices import cached_rows
 from verax.engine.gradients import OtherOutputs, expecting
 from verax.errors import InvalidInput, MethodFailed, VeraxError, place
 from verax.methods.base import METHODS, Function, Method, describe
@@ -158,7 +159,8 @@ def explain(
         inputs: ``(N, ...)`` finite floats, or a Dataset or DataArray of xarray.
         targets: the output to explain for each sample (default: the predicted one).
         method: a name (``verax list methods``) or any callable ``(model, inputs, targets) -> attributions``.
-        batch_size: samples handed to the method at once; changes speed and memory, never the maps.
+        batch_size: samples handed to the method at once, at the most; changes speed and memory, never the
+            maps. Methods of verax get fewer pictures on a CPU where more would leave its caches.
         seed: of the methods that draw random numbers.
         ids: which random stream each sample has (default: made from its values, so that the same picture
             has the same map in every batch).
@@ -213,6 +215,8 @@ def _explain(
     streams = streams_of(chosen, x, ids, seed) if drawing or ids is not None else None
     known = None if truth is None else truth.map(lambda tensor: tensor.to(x.device))
     maps = torch.empty_like(x, dtype=torch.float32)
+    if not strange and x.ndim == 4 and x.device.type == "cpu" and len(x):
+        batch_size = min(batch_size, cached_rows(x[0]))
     private = key("global", chosen.name, seed) & 0x7FFFFFFFFFFFFFFF
     with _protected(model, private, strange), expecting(known_outputs(model)):
         for first in range(0, len(x), batch_size):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as _modules
 
+from verax.devices import cached_rows
 from verax.errors import InvalidInput, VeraxError
 
 _TURN = threading.RLock()
@@ -78,18 +80,47 @@ _LAYERS: dict[type[nn.Module], Callable[..., Any]] = {
 
 def homely(model: nn.Module, modules: Iterable[nn.Module] | None = None) -> bool:
     """Whether a network is made of plain layers of PyTorch alone, so that nobody else's code runs in it."""
+    return _unwatched() and all(map(_plain, modules_of(model) if modules is None else modules))
+
+
+def _unwatched() -> bool:
+    """Whether no hooks of the whole process see every module."""
     everywhere = (_modules._global_forward_hooks, _modules._global_forward_pre_hooks)
-    if any(everywhere) or _modules._global_backward_hooks or _modules._global_backward_pre_hooks:
-        return False
-    return all(
-        (kind := type(module)) in _LAYERS
-        and _LAYERS[kind] is kind.forward
-        and not (module._forward_hooks or module._forward_pre_hooks)
+    return not (any(everywhere) or _modules._global_backward_hooks or _modules._global_backward_pre_hooks)
+
+
+def _plain(module: nn.Module) -> bool:
+    kind = type(module)
+    return kind in _LAYERS and _LAYERS[kind] is kind.forward and _as_made(module)
+
+
+def _as_made(module: nn.Module) -> bool:
+    """Whether a module has no hooks, no forward of its own and ordinary weights."""
+    return (
+        not (module._forward_hooks or module._forward_pre_hooks)
         and not (module._backward_hooks or module._backward_pre_hooks)
-        and "forward" not in module.__dict__
+        and not ("forward" in module.__dict__ or "_forward_impl" in module.__dict__)
         and all(weight is None or type(weight) is nn.Parameter for weight in module._parameters.values())
-        for module in (modules_of(model) if modules is None else modules)
     )
+
+
+_CHAINS = {
+    "torchvision.models.alexnet": ("AlexNet",),
+    "torchvision.models.resnet": ("ResNet", "BasicBlock", "Bottleneck"),
+    "torchvision.models.vgg": ("VGG",),
+    "verax.networks.resnet": ("Block",),
+    "verax.networks.vgg": ("VGG16",),
+}
+"""Modules that send pictures through their parts, sum them up and flatten each, and do nothing else."""
+
+
+def _chain(module: nn.Module) -> bool:
+    kind = type(module)
+    if kind.__name__ not in _CHAINS.get(kind.__module__, ()) or not _as_made(module):
+        return False
+    known = getattr(sys.modules.get(kind.__module__), kind.__name__, None) is kind
+    steps = kind.forward, getattr(kind, "_forward_impl", kind.forward)
+    return known and all(step.__module__ == kind.__module__ for step in steps)  # nobody has put in another
 
 
 _PLANAR = (
@@ -104,11 +135,14 @@ _LINED = (nn.Conv1d, nn.Conv3d, nn.MaxPool1d, nn.AvgPool1d, nn.AdaptiveAvgPool1d
 def apart(model: nn.Module, ndim: int) -> bool:
     """Whether a network surely treats every sample by itself, for inputs of `ndim` dimensions.
 
-    Known are plain layers of PyTorch in a row, whose samples stay in the first of two or four dimensions; of
-    all others nothing is known.
+    Known are plain layers of PyTorch in a row and some common networks made of them, whose samples stay in
+    the first of two or four dimensions; of all others nothing is known.
     """
-    modules = list(modules_of(model))
-    return ndim in (2, 4) and homely(model, modules) and all(_keeps_apart(layer, ndim) for layer in modules)
+    return (
+        ndim in (2, 4)
+        and _unwatched()
+        and all((_plain(layer) and _keeps_apart(layer, ndim)) or _chain(layer) for layer in modules_of(model))
+    )
 
 
 def _keeps_apart(layer: nn.Module, ndim: int) -> bool:
@@ -277,14 +311,14 @@ def _kind(answer: object) -> str:
 
 
 _ON_CPU = 64
-"""Pictures in a pass on a CPU: layers of more take memory that is mapped anew, page by page, every time."""
+"""Pictures in a pass on a CPU, however small they are."""
 
 
 def answers(model: nn.Module, inputs: Tensor, batch_size: int = 256) -> tuple[Tensor, bool]:
     """The model's outputs as in `outputs`, and whether it gives them as they are, not as a part of more."""
     device = device_of(model)
-    if device.type == "cpu" and inputs.ndim == 4:
-        batch_size = min(batch_size, _ON_CPU)
+    if device.type == "cpu" and inputs.ndim == 4 and len(inputs):
+        batch_size = min(batch_size, _ON_CPU, cached_rows(inputs[0]))
     # no_grad, not inference_mode: a network that caches a tensor on its first call must stay differentiable;
     # clones, because a network may work in place on its input
     with undisturbed(model), torch.no_grad():
