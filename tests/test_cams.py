@@ -242,13 +242,47 @@ def test_ablation_behind_the_layer_gives_what_whole_passes_give(kind, count):
     with torch.random.fork_rng():
         _, plain_outputs, without = ablated_outputs(network, x, y, layer)
     spread = max(network.heads) == 8 * count and max(network.before) <= count + 1
-    assert spread is (kind == "plain" or (count == 1 and kind in ("skip", "joined")))
+    assert spread is (kind in ("plain", "both") or (count == 1 and kind in ("skip", "joined")))
     for k in range(8):
         network.zero = k
         wanted = network(x).gather(1, y[:, None])[:, 0].detach()
         if kind != "drawn":
             assert error(without[:, k], wanted) < 1e-13
     assert torch.isfinite(plain_outputs).all()
+
+
+class Names(nn.Module):
+    """What a ReLU in place gives is read under two names by heads that look at different channels."""
+
+    def __init__(self, seed, kind):
+        super().__init__()
+        self.kind = kind
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.conv, self.first, self.second = nn.Conv2d(3, 8, 3), nn.Linear(8, 3), nn.Linear(8, 3)
+        self.first.weight.data[:, :4] = 0
+        self.second.weight.data[:, 4:] = 0
+
+    def forward(self, x):
+        h = self.conv(x)
+        if self.kind == "view":
+            y = h.view(h.shape).relu_()
+        elif self.kind == "in place":
+            y = h.relu_()
+        else:
+            y = h = h.relu()
+        return self.first(y.mean((2, 3))) + self.second(h.mean((2, 3)))
+
+
+@pytest.mark.parametrize("kind", ["view", "in place"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_ablation_in_place_counts_under_every_name(kind, count):
+    for seed in range(6):
+        x, y = X[:count].abs(), torch.zeros(count, dtype=torch.long)
+        found, wanted = (
+            ablated_outputs(Names(seed, which).double(), x, y, None)[2] for which in (kind, "plain")
+        )
+        assert error(found, wanted) < 1e-13
 
 
 def test_ablation_notices_other_ways():

@@ -194,6 +194,13 @@ def test_signs_are_known_by_the_calls_that_made_them():
     opened = noted(torch.relu, drawn)
     noted(torch.Tensor.data.__get__, opened)
     assert not signs.known(opened)
+    for opening in (torch.Tensor.__array__, torch.Tensor.__dlpack__):
+        opened = noted(torch.relu, drawn)
+        noted(opening, opened)
+        assert not signs.known(opened), opening
+    opened = noted(torch.relu, drawn)
+    noted(torch.detach, input=opened)  # named arguments
+    assert not signs.known(opened)
     older = positive._version
     positive.sub_(1)
     assert not signs.known(positive)

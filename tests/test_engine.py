@@ -422,6 +422,52 @@ def test_deep_taylor_shares_means_by_their_parts_and_merges_batch_normalisation(
     torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-13)
 
 
+SIGNED = {
+    "enlarged": nn.Upsample(scale_factor=2),
+    "mean of places": nn.Sequential(nn.AvgPool2d(2), nn.Upsample(scale_factor=4)),
+    "curved": nn.Sequential(nn.Conv2d(2, 2, 3, padding=1), nn.Tanh(), nn.AdaptiveAvgPool2d(12)),
+}
+NORMED = {
+    "behind pooling": [nn.Conv2d(2, 4, 3, padding=1), nn.MaxPool2d(2), nn.BatchNorm2d(4), nn.ReLU()],
+    "behind a ReLU": [nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.BatchNorm2d(4), nn.ReLU()],
+}
+
+
+@pytest.mark.parametrize("name", [*SIGNED, *NORMED])
+def test_deep_taylor_hands_everything_on(name):
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        x = torch.rand(6, 2, 6, 6) * 2 - 1
+        first = SIGNED[name] if name in SIGNED else nn.Sequential(*NORMED[name])
+        for norm in first.modules():
+            if isinstance(norm, nn.BatchNorm2d):
+                norm.momentum = 1.0
+        middle = first.train()(x)
+        layers = [nn.Conv2d(middle.shape[1], 4, 3, padding=1, bias=False), nn.ReLU(), nn.Flatten()]
+        model = nn.Sequential(first, *layers, nn.Linear(4 * middle.shape[2] * middle.shape[3], 3, bias=False))
+    model.double().eval()
+    x = x.double()
+    targets, least = model(x).argmax(1), -1.0
+    maps = lrp(model, x, targets, deep_taylor(least, 1.0), "relu")
+    out = model(x).gather(1, targets[:, None])[:, 0]
+    assert bool((maps >= -1e-12).all()) or name in NORMED
+    torch.testing.assert_close(maps.flatten(1).sum(1), out, rtol=1e-6, atol=1e-9)
+
+
+def test_deep_taylor_of_enlarged_pictures_is_that_of_large_ones_summed_up():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(2048, 3)
+        ).double()
+        x = torch.rand(4, 3, 8, 8).double() * 2 - 1
+    large = F.interpolate(x, scale_factor=2)
+    targets = net(large).argmax(1)
+    found = lrp(nn.Sequential(nn.Upsample(scale_factor=2), net), x, targets, deep_taylor(-1.0, 1.0), "relu")
+    wanted = 4 * F.avg_pool2d(lrp(net, large, targets, deep_taylor(-1.0, 1.0), "relu"), 2)
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-13)
+
+
 def test_whole_bias_as_innvestigate_does_it():
     layer = nn.Linear(2, 1).double()
     layer.weight.data = torch.tensor([[2.0, -1.0]], dtype=torch.float64)

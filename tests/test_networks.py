@@ -43,6 +43,11 @@ def test_pictures_go_through_a_network_in_small_passes_and_vectors_in_large_ones
     assert sizes == [150]
 
 
+@pytest.mark.parametrize("name", ["cnn4", "resnet18-coarse", "vit"])
+def test_no_pictures_have_no_outputs(name):
+    assert outputs(NETWORKS.get(name)(3).eval(), torch.rand(0, 3, 64, 64)).shape == (0, 3)
+
+
 def test_recipes_are_the_published_ones():
     assert (RECIPES["published"].rate, RECIPES["published"].batch, RECIPES["published"].epochs) == (
         1e-4,

@@ -65,6 +65,26 @@ CURVED = {
 }
 
 
+def diagonal(x):
+    x = F.relu(x).clone()
+    x.diagonal(dim1=2, dim2=3).mul_(0)
+    return x
+
+
+def strides(x):
+    x = F.relu(x).clone()
+    x.as_strided((len(x), 4), (x.stride(0), 1))[:, 1] = 0
+    return x
+
+
+@pytest.mark.parametrize("method", ["lrp-epsilon", "lrp-z", "deeplift-rescale", "fullgrad"])
+@pytest.mark.parametrize("write", [diagonal, strides])
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_is_written_through_a_view_without_a_rule_is_refused(write, method, count):
+    with pytest.raises(UnsupportedOperation, match=r"'(diagonal|as_strided)'"):
+        verax.explain(Network(write), X[:count].float(), TARGETS[:count], method=method)
+
+
 @pytest.mark.parametrize("name", CURVED)
 def test_the_full_gradient_adds_up(name):
     own, parts, output = full_gradient(Network(CURVED[name]), X, TARGETS)

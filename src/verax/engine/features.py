@@ -70,9 +70,14 @@ class _Edited(TorchFunctionMode):
         if self.left != -1:
             return result
         changed = self.edit(result)
-        # after x.relu_() the network goes on with x itself, not with the result
-        same = changed.shape == result.shape and any(result is value for value in args)
-        return result.copy_(changed) if same else changed
+        if not any(result is value for value in args):
+            return changed
+        # after x.relu_() the network goes on with x itself, or with either
+        if changed.shape == result.shape:
+            return result.copy_(changed)
+        if result._is_view():
+            raise UnsupportedOperation("What a view looks at keeps its rows.")
+        return result.set_(changed)
 
 
 class _Hooked:
@@ -190,7 +195,7 @@ def ablated_outputs(
             result[who, which] = ablation.outputs(who, which, spread)
         return result
 
-    with torch.inference_mode():
+    with torch.no_grad():  # inference mode would not tell views from others
         if len(samples) > 2 * len(inputs):  # else there is little to spare
             with suppress(Exception):  # other people's code; what is wrong with it shows below
                 most = rows or rows_within_budget(activations[0])

@@ -34,6 +34,7 @@ from verax.errors import UnsupportedOperation
 Back = Callable[[Tensor], Sequence[Tensor]]
 _SEEN = "verax"
 _SHADOW = "_verax_shadow"
+_COPY = "_verax_copy"
 _CONSTANT, _CUT, _DECLARED = "constant", "cut", "declared constant"
 """What was made from the input and left the path: masks and indices; values (detach, .data, no_grad); what a
 rule itself takes for a constant."""
@@ -45,6 +46,11 @@ def on_path(value: Any) -> bool:
     The input is a non-leaf and calls off the path run without grad, so having a grad_fn is being on the path.
     """
     return isinstance(value, Tensor) and value.grad_fn is not None
+
+
+def _root(value: Any) -> Any:
+    """The tensor whose memory a view looks at; anything else as it is."""
+    return value._base if isinstance(value, Tensor) and value._base is not None else value
 
 
 def _stranger(value: Any) -> bool:
@@ -186,6 +192,8 @@ class Engine(TorchFunctionMode):
             return self._mark(result, _CUT if _CUT in shadows else _CONSTANT) if shadows else result
         self._check_seen(path)
         operation = Operation.parse(func, args, kwargs)
+        if operation.in_place and (reason := getattr(_root(args[0]), _COPY, None)):
+            raise UnsupportedOperation(reason)
         kind = self.categories.get(operation.name, "unknown")
         if kind in UNARY and any(t is not operation.args[0] for t in path):  # clamp(x, max=y), x ** y, ...
             kind = "unknown"
@@ -314,7 +322,15 @@ class Engine(TorchFunctionMode):
         def back(_: Tensor) -> Sequence[Tensor]:
             raise UnsupportedOperation(reason)
 
-        return tree_map(lambda t: attach(t, back, t) if on_path(t) else t, self.native(operation))
+        def refusing(t: Any) -> Any:
+            if not on_path(t):
+                return t
+            copied = attach(t, back, t)
+            if t._is_view():  # what is written into the copy does not reach what the view looks at
+                setattr(copied, _COPY, reason)
+            return copied
+
+        return tree_map(refusing, self.native(operation))
 
 
 def full_precision(*tensors: Tensor) -> AbstractContextManager[Any]:

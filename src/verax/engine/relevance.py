@@ -22,7 +22,7 @@ from verax.engine.linear import (
 )
 from verax.engine.mode import Engine, apply_rule, attach, on_path, total
 from verax.engine.operations import Operation
-from verax.engine.rules import Rule, alpha_beta, epsilon, positive, w_square, z_box
+from verax.engine.rules import Rule, alike, alpha_beta, epsilon, w_square, z_box
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ class Composite:
         first: for the first conv or dense calls behind the input.
         pool: for average pooling, means and sums.
         eps: stabiliser of residual adds and of batch normalisation that cannot be merged.
-        batch_norm: "merge" into the layer before (else the epsilon rule), or "pass" relevance unchanged.
+        batch_norm: "merge" into the layer before (else the epsilon rule), "merge or pass" relevance unchanged
+            where that is not possible, or "pass" always.
     """
 
     conv: Rule
@@ -43,7 +44,7 @@ class Composite:
     first: Rule | None = None
     pool: Rule = field(default_factory=epsilon)
     eps: float = 1e-6
-    batch_norm: Literal["merge", "pass"] = "merge"
+    batch_norm: Literal["merge", "merge or pass", "pass"] = "merge"
 
     def apply(self, call: LinearCall) -> Tensor:
         """The output of a call with the rule of its position."""
@@ -58,7 +59,7 @@ def deep_taylor(low: float | None = 0.0, high: float | None = 1.0) -> Composite:
     """
     plus = alpha_beta(1, 0, eps=0, bias="none")
     first = w_square(eps=0) if low is None or high is None else z_box(low, high, eps=0)
-    return Composite(conv=plus, dense=plus, first=first, pool=positive())
+    return Composite(conv=plus, dense=plus, first=first, pool=alike(), batch_norm="merge or pass")
 
 
 _GATE = "verax gate"
@@ -139,11 +140,12 @@ class LRP(Engine):
     def norm(self, operation: Operation) -> Tensor:
         """Batch normalisation is merged into the layer before it, where there is one."""
         x, (scale, shift) = operation.args[0], batch_norm_affine(operation)
-        if self.composite.batch_norm == "pass":
-            return attach(x.detach() * scale + shift, lambda r: (r,), x, spare=True)
-        call = merged(x, scale, shift)
+        way = self.composite.batch_norm
+        call = None if way == "pass" else merged(x, scale, shift)
         if call is not None:
             return self.composite.apply(call)
+        if way != "merge":
+            return attach(x.detach() * scale + shift, lambda r: (r,), x, spare=True)
         call = record("norm", x, lambda v: v * scale + shift, torch.mul, scale, shift)
         return apply_rule(call, epsilon(self.composite.eps))
 

@@ -43,13 +43,19 @@ Weight = Callable[[], Tensor]
 """A weight made when it is needed: those of a dense layer can be larger than all of its inputs."""
 
 
-def _signed(call: LinearCall, positive: Weight, negative: Weight) -> list[tuple[Tensor, Tensor]]:
-    """Parts x+ w_positive + x- w_negative; the second is left out where x >= 0, which halves the cost.
+def _not_negative(call: LinearCall) -> bool:
+    """Whether the input of a call is known to have no negative number.
 
-    A GPU would have to be waited for, to learn that of numbers of unknown origin.
+    On a CPU one looks; a GPU would have to be waited for, to learn that of numbers of unknown origin.
     """
     x = call.value
-    if signs.known(call.source, call.version) if x.is_cuda else not bool((x < 0).any()):
+    return signs.known(call.source, call.version) if x.is_cuda else not bool((x < 0).any())
+
+
+def _signed(call: LinearCall, positive: Weight, negative: Weight) -> list[tuple[Tensor, Tensor]]:
+    """Parts x+ w_positive + x- w_negative; the second is left out where x >= 0, which halves the cost."""
+    x = call.value
+    if _not_negative(call):
         return [(x, positive())]
     return [(x.clamp_min(0), positive()), (x.clamp_max(0), negative())]
 
@@ -78,9 +84,21 @@ def alpha_beta(alpha: float = 2.0, beta: float = 1.0, eps: float = 1e-6, bias: B
     return rule
 
 
-def positive() -> Rule:
-    """By what is positive in the input of a call without negative weights: z+ for sums and means."""
-    return lambda call, r: call.transport(r, [(call.value.clamp_min(0), call.weight)], None, 0.0)
+def alike() -> Rule:
+    """z+ for sums and means: by the numbers that have the sign of the result, evenly where it is zero."""
+
+    def rule(call: LinearCall, r: Tensor) -> Tensor:
+        x, z = call.value, call.z.detach()
+
+        def shared(parts: Tensor, some: Tensor) -> Tensor:
+            return call.transport(some, [(parts, call.weight)], None, 0.0)
+
+        if _not_negative(call):
+            return shared(x, r)
+        up, down = shared(x.clamp_min(0), r * (z > 0)), shared(x.clamp_max(0), r * (z < 0))
+        return up + down + shared(torch.ones_like(x), r * (z == 0))
+
+    return rule
 
 
 def gamma(gain: float = 0.25, eps: float = 1e-6) -> Rule:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from verax.engine.operations import Operation
+from verax.engine.operations import Operation, tensors_in
 
 _KEY = "_verax_positive"
 
@@ -14,8 +14,8 @@ _KEEPING = frozenset(f"{pool}{size}d" for pool in _POOLS for size in (1, 2, 3)) 
     {"dropout", "reshape", "flatten", "permute", "transpose", "contiguous"}
 )
 _OPENING = frozenset(
-    {"data", "detach", "detach_", "numpy", "set_", "storage", "untyped_storage", "data_ptr"}
-    | {"__array__", "__dlpack__", "__cuda_array_interface__", "_unsafe_preserve_version_counter"}
+    {"data", "detach", "numpy", "set", "storage", "untyped_storage", "data_ptr", "array", "dlpack"}
+    | {"cuda_array_interface", "unsafe_preserve_version_counter", "reduce_ex"}  # as `operations` reads names
 )
 """Ways to the memory of a tensor by which it may be written without a trace."""
 
@@ -30,9 +30,8 @@ def _root(tensor: Tensor) -> Tensor:
 def note(operation: Operation, made: object) -> None:
     """Note of what a call gave that nothing in it is negative, if the call is of that kind."""
     if operation.name in _OPENING:
-        for opened in (operation.args[0], made):
-            if isinstance(opened, Tensor):
-                setattr(_root(opened), _OPENED, True)  # for all views, those of later too
+        for opened in tensors_in(operation.args, operation.kwargs, made):
+            setattr(_root(opened), _OPENED, True)  # for all views, those of later too
     if not isinstance(made, Tensor) or made.is_inference():
         return
     kept = operation.name in _KEEPING and known(next(iter(operation.args), None))

@@ -22,7 +22,7 @@ def mixed(joint: Tensor, readers: int | None = None) -> Tensor:
     parts = joint.reshape(samples, tokens, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
     queries, keys, values = parts.unbind(0)
     taken = F.scaled_dot_product_attention(queries[:, :, :readers], keys, values)
-    return taken.transpose(1, 2).reshape(samples, -1, WIDTH)
+    return taken.transpose(1, 2).flatten(2)
 
 
 class Attention(nn.Module):
