@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import verax
-from verax.networks.inference import device_of, dtype_of, homely, modules_of, weights_of
+from verax.networks.inference import device_of, dtype_of, homely, modules_of, outputs, weights_of
 from verax.networks.starts import initialise
 
 
@@ -78,6 +78,19 @@ def test_a_walk_gives_what_pytorch_gives(name):
     if "scripted" not in name:  # whose weights are other objects every time
         assert list(map(id, found)) == list(map(id, model.parameters()))
     assert [weight.shape for weight in found] == [weight.shape for weight in model.parameters()]
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_hidden_modules_are_in_eval_mode_too(deep):
+    model = Own()
+    model.hidden = nn.Sequential(nn.Dropout(0.9), nn.Linear(2, 2))
+    whole = nn.Sequential(nn.Linear(2, 2), model) if deep else model
+    x = torch.ones(4, 2)
+    with torch.no_grad():
+        wanted = whole.eval()(x)
+    whole.train()
+    torch.testing.assert_close(outputs(whole, x), wanted)
+    assert model.hidden[0].training
 
 
 def test_devices_and_types_are_those_of_the_first_weight_or_buffer():

@@ -166,12 +166,22 @@ def undisturbed(model: nn.Module, modules: Iterable[nn.Module] | None = None) ->
         modules: all of its modules, where somebody knows them.
     """
     with _TURN:
-        modes = [(module, module.training) for module in (modules_of(model) if modules is None else modules)]
+        named = list(modules_of(model) if modules is None else modules)
+        modes = [(module, module.training) for module in (*named, *_unnamed(named))]
         try:
             _set_modes((module, False) for module, _ in modes)
             yield model
         finally:
             _set_modes(modes)
+
+
+def _unnamed(modules: Iterable[nn.Module]) -> Iterator[nn.Module]:
+    """What modules are made of that say for themselves what they are made of: ``eval()`` reaches it too."""
+    for module in modules:
+        if _has_own_ways(type(module)):
+            for child in module.children():
+                yield from modules_of(child)
+                yield from _unnamed([child])
 
 
 def _set_modes(modes: Iterable[tuple[nn.Module, bool]]) -> None:
