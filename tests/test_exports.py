@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import verax
 from verax.cli.main import app
-from verax.errors import InvalidParameter, MissingExtra, OutputError
+from verax.errors import InvalidParameter, MissingExtra, MissingFile, OutputError
 from verax.files import atomically, write_atomically
 from verax.studies import exports
 from verax.studies.runs import Run
@@ -46,6 +46,15 @@ def test_csv_has_every_score(run, tmp_path):
 
 
 EVIL = ["=1+1", "+gradient", "-gradient", "@sum", "\tx", "\rx"]
+
+
+def test_scores_that_are_not_there_are_said(run, tmp_path):
+    folder = shutil.copytree(run.folder, tmp_path / "empty")
+    (folder / "scores.parquet").unlink()
+    for write in (exports.to_csv, exports.to_parquet):
+        with pytest.raises(MissingFile, match="cannot be read"):
+            write(verax.load(folder), tmp_path / "made")
+    assert not (tmp_path / "made").exists()
 
 
 def test_names_in_csv_are_no_formulas_and_numbers_stay(run, tmp_path):

@@ -357,6 +357,15 @@ def test_a_disk_that_fills_up_stops_the_run_and_loses_nothing(own_store, monkeyp
     assert len(computed) == len(run.manifest["units"]) - 3
 
 
+def test_no_folder_for_temporary_files_is_one_sentence(own_store, monkeypatch):
+    def refuse(**_):
+        raise FileNotFoundError("No usable temporary directory")
+
+    monkeypatch.setattr("verax.studies.running.tempfile.TemporaryDirectory", refuse)
+    with pytest.raises(OutputError, match="TMPDIR"):
+        verax.run(SMALL, quiet=True)
+
+
 def test_a_small_disk(tmp_path, own_store):
     """A file system of 48 kB where mounting is allowed; elsewhere a limit on the size of files."""
     small = tmp_path / "small"

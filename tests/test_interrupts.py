@@ -47,6 +47,44 @@ def test_processes_that_are_started_deaf_hear_nothing(context):
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])  # the starter hears it again
 
 
+FIRST = """
+import multiprocessing, os, pathlib, signal, sys, threading, time
+from verax.interrupts import deaf
+
+def masked(pipe):
+    status = pathlib.Path("/proc/self/status").read_text()
+    pipe.send(int(next(line for line in status.splitlines() if line.startswith("SigBlk")).split()[1], 16))
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=masked, args=(theirs,))
+    with deaf():
+        process.start()
+    print(bool(ours.recv() & 1 << signal.SIGINT - 1))
+    process.join()
+    threading.Thread(target=time.sleep, args=(3,), daemon=True).start()
+    inside = after = False
+    try:
+        with deaf():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.2)
+            inside = True
+    except KeyboardInterrupt:
+        after = True
+    print(inside, after, signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+"""
+
+
+def test_the_first_process_too_is_started_deaf_and_its_starter_answers_afterwards(tmp_path):
+    """The first process brings a tracker of resources with it; other threads hear what one does not."""
+    (tmp_path / "first.py").write_text(FIRST)
+    done = subprocess.run(
+        [sys.executable, "first.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.split("\n")[:2] == ["True", "True True True"], done.stderr
+
+
 def test_workers_are_started_deaf(monkeypatch):
     seen = []
 

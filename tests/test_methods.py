@@ -338,6 +338,7 @@ def test_own_methods(data):
     [
         (lambda m, x, t: x[:, 0, 0], "must return the shape"),
         (lambda m, x, t: "map", "must return a tensor"),
+        (lambda m, x, t: x + 1j, "real numbers"),
         (lambda m, x, t: 1 / 0, "ZeroDivisionError"),
     ],
 )

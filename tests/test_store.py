@@ -19,7 +19,7 @@ from verax.cli.main import app
 from verax.errors import OutputError
 from verax.studies import upkeep
 from verax.studies.driving import keeping
-from verax.studies.entries import Damaged, Result, pack, unpack
+from verax.studies.entries import Damaged, Result, _sealed, pack, unpack
 from verax.studies.failures import Failure, describe
 from verax.studies.policies import POLICIES, policy
 from verax.studies.store import Store
@@ -139,6 +139,11 @@ def harmed(store, harm):
         case "a list":
             head.write_text("[1, 2]")
             return "not an entry"
+        case "sealed nonsense":
+            content = json.loads(head.read_text())
+            del content["sha256"]
+            head.write_bytes(_sealed({**content, "info": ["seconds"]}))
+            return "not an entry"
         case "deep":
             head.write_text("[" * 100_000)
             return "truncated"
@@ -170,6 +175,7 @@ HARMS = [
     "part is a folder",
     "foreign",
     "a list",
+    "sealed nonsense",
     "deep",
     "older",
     "of another unit",
@@ -189,6 +195,15 @@ def test_every_kind_of_damage_is_noticed_set_aside_and_verified(store, harm):
     store.write(KEY, result(5.0))
     assert store.read(KEY).tables["sound"]["value"].tolist() == [5.0, 6.0]
     assert not any(upkeep.verify(store))
+
+
+def test_a_link_to_nothing_is_not_sound(store):
+    head = store.place(KEY) / f"{KEY}.json"
+    head.unlink()
+    head.symlink_to(head.with_name("nowhere.json"))
+    (problem,) = upkeep.verify(store)
+    assert "link to nothing" in problem.reason
+    assert store.read(KEY) is None
 
 
 @pytest.mark.parametrize("place", ["head", "part", "failure"])

@@ -124,6 +124,8 @@ def _call(chosen: Method, model: nn.Module, x: Tensor, y: Tensor, keywords: dict
         maps = torch.from_numpy(maps)
     if not isinstance(maps, Tensor):
         raise MethodFailed(f"Method {chosen.name!r} must return a tensor, not {type(maps).__name__}.")
+    if maps.is_complex():
+        raise MethodFailed(f"Method {chosen.name!r} must return real numbers, not complex ones.")
     if x.ndim == 4 and maps.shape == (len(x), *x.shape[2:]):
         maps = maps[:, None]
     if x.ndim == 4 and maps.shape == (len(x), 1, *x.shape[2:]):  # one map for all channels, as CAMs have it

@@ -117,6 +117,8 @@ def read_head(key: str, text: bytes) -> dict[str, Any]:
     digest = content.pop("sha256", None)
     if digest != sha256(json.dumps(content, sort_keys=True).encode()):
         raise Damaged("its checksum does not fit: it was changed")
+    if not isinstance(content.get("info"), dict):
+        raise Damaged("not an entry of a store")
     return content
 
 

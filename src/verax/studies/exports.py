@@ -54,6 +54,8 @@ def to_csv(run: Run, path: str | Path) -> Path:
     """
     target, source = _place(path), run.folder / SCORES
     try:
+        if not source.is_file():
+            raise pa.ArrowInvalid("there are none")
         with pq.ParquetFile(source) as file, atomically(target) as made:
             plain = pa.schema([(f.name, _plain(f.type)) for f in file.schema_arrow])
             with csv.CSVWriter(made, plain) as writer:

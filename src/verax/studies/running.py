@@ -164,6 +164,16 @@ def run(
             return _run(plan, target, make_folder(folder), where, options, quiet, trained)
 
 
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    """A folder for what is gone after the run."""
+    try:
+        return tempfile.TemporaryDirectory(prefix="verax-")
+    except OSError as error:
+        raise OutputError(
+            "No folder for temporary files can be written to; make room, or name one with TMPDIR."
+        ) from error
+
+
 def _run(
     plan: Plan,
     target: Path,
@@ -179,7 +189,7 @@ def _run(
     _probe(plan, where)
     start = time.perf_counter()
     reader = Reader(plan, where)
-    with tempfile.TemporaryDirectory(prefix="verax-") as scratch, progress.bar(hidden=quiet) as bar:
+    with _scratch() as scratch, progress.bar(hidden=quiet) as bar:
         stores = Stores.of(folder, Path(scratch))
         executor = options.executor or _chosen(plan, stores.kept, where, options.workers)
         row = bar.add_task(plan.study.name, total=len(plan.units))

@@ -162,7 +162,8 @@ def standings(
             kept.append(run)
         tables += rows
     if not kept:
-        raise UnknownName(f"No run has scores under the protocol {protocol!r}.")
+        other = [f"{name}: {why}" for name, why in left_out.items() if not why.startswith(_NOTHING)]
+        raise UnknownName(" ".join([f"No run has scores under the protocol {protocol!r}.", *other]))
     scores = versions.of_tasks(pd.concat(tables, ignore_index=True), tasks)
     scores, notes = _shared(scores)
     notes = [*relabelled, *notes]
@@ -231,10 +232,13 @@ def _protocol(runs: Sequence[Run]) -> str:
     return max(counts, key=lambda name: counts[name])  # the first of equals
 
 
+_NOTHING = "It has no scores under"
+
+
 def _reason(run: Run, kept: Sequence[Run], names: dict[int, str], protocol: str, metric: str) -> str:
     """Why a run cannot stand beside those that are there already; empty where it can."""
     if protocol not in run.manifest["study"]["protocols"]:
-        return f"It has no scores under the protocol {protocol!r}."
+        return f"{_NOTHING} the protocol {protocol!r}."
     for other in kept:
         name = names[id(other)]
         if tasks := versions.other_tasks(other, run):

@@ -144,7 +144,8 @@ def verify(store: Store) -> Iterator[Problem | None]:
                 entry = store.get(key)
                 if entry is not None:
                     unpack(entry)
-                yield None
+                # none: it has gone since, but for a link whose goal has
+                yield Problem(path, "a link to nothing") if entry is None and path.is_symlink() else None
             except (Damaged, OutputError) as error:
                 yield Problem(path, str(error))
     for path in networks(store):
