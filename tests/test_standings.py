@@ -78,7 +78,7 @@ def test_damaged_runs_are_left_out_and_named(tmp_path):
     assert [run["label"] for run in found.runs] == ["good"]
     assert "cannot be read" in found.left_out["table"]
     assert "'versions' is missing" in found.left_out[str(manifest)]
-    with pytest.raises(UnknownName, match="protocol 'sound'.*table.*cannot be read"):
+    with pytest.raises(UnknownName, match=r"protocol 'sound'.*table.*cannot be read"):
         standings([table], protocol="sound")
 
 
