@@ -106,14 +106,14 @@ def axes(model: nn.Module) -> list[Axis]:
         Axis(
             "integrated-gradients",
             "steps",
-            verax_("integrated-gradients", steps=lambda more: 16 * more),
-            captum("IntegratedGradients", n_steps=lambda x, more: 16 * more),
+            verax_("integrated-gradients", steps=lambda more: 40 * more),
+            captum("IntegratedGradients", n_steps=lambda x, more: 40 * more),
         ),
         Axis(
             "smoothgrad",
             "draws",
-            verax_("smoothgrad", samples=lambda more: 16 * more),
-            lambda x, y, more: lambda: tunnel(model, x, y, 16 * more),
+            verax_("smoothgrad", samples=lambda more: 40 * more),
+            lambda x, y, more: lambda: tunnel(model, x, y, 40 * more),
         ),
         Axis(
             "occlusion",

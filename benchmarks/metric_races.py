@@ -159,7 +159,7 @@ def metrics() -> list[Result]:
 def data() -> list[Result]:
     """Making samples beside loops that make one at a time."""
     task = verax.task("textbox/complex-cr1")
-    _, streams, layout = textbox.prepared(task, 100, "cpu")
+    _, streams, layout = textbox.prepared(task, 50, "cpu")  # of more than 32 MB each page is mapped anew
     states = layout.states
     same = float((task.render(layout, streams) - textbox.pil_loop(layout, states)).abs().max())
     drawn = timing.best(

@@ -78,9 +78,10 @@ REASONS = [
     ),
     Reason(
         "The rule engine sees every operation of the network in Python, some ten microseconds for each,"
-        " and a pass of up to three samples checks that samples do not mix; with one sample or a small dense "
-        "network the method itself takes no longer. In return the same code is right on functional, "
-        "in-place, reused and residual networks (see the correctness league).",
+        " and where a network is more than plain layers in a row a pass of up to three samples checks that "
+        "samples do not mix; with one sample or a small dense network the method itself takes no longer. "
+        "In return the same code is right on functional, in-place, reused and residual networks (see the "
+        "correctness league).",
         lambda r: r.league in ("methods", "overhead") and _small(r) and r.row.startswith(RULES),
     ),
     Reason(
@@ -114,8 +115,8 @@ REASONS = [
     ),
     Reason(
         "The same passes are made by all; what verax adds is a random stream for each sample, so that "
-        "maps do not depend on the batch (peers differ by 10 to 50 % there), and sums that are cut at "
-        "the same places.",
+        "maps do not depend on the batch (those of peers do, see the correctness league), and sums that "
+        "are cut at the same places.",
         lambda r: r.league == "methods" and behind(r) and r.row in MANY,
     ),
     Reason(

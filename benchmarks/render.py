@@ -466,7 +466,8 @@ def page(records: dict[str, Record]) -> str:
         "which start of the relevance.",
         "start-up": "Each in a process of its own; the unit is `import torch`.",
         "data": "Pictures of TextBox beside a loop with PIL, samples of the climate field beside one in"
-        " Python.",
+        " Python. Pictures of more than 32 MB at once take everybody several times as long: the system maps"
+        " new memory for them, page by page.",
     }
     for name, title, draw, image in sections:
         if name in here:

@@ -43,6 +43,16 @@ def test_bits_are_the_same_with_few_threads_and_many(samples, count):
     assert all(map(torch.equal, *drawn))
 
 
+@pytest.mark.parametrize("shape", [(7, 3, 5), (1, 4), (6,), (5, 1), (2, 3), (3, 0)])
+def test_a_part_of_normal_numbers_is_that_of_the_whole(shape):
+    streams = Streams.of(torch.tensor([3, 1, 2]), "parts")
+    whole = streams.normal("x", *shape)
+    for first in range(shape[0]):
+        for last in range(first + 1, shape[0] + 3):
+            part = slice(first, last)
+            assert torch.equal(streams.normal("x", *shape, part=part), whole[:, part]), part
+
+
 def test_a_stream_belongs_to_its_sample():
     ids = torch.arange(1000)
     all_at_once = Streams.of(ids, "a", 0)

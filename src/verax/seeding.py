@@ -28,6 +28,7 @@ _GOLDEN = _signed(0x9E3779B97F4A7C15)
 _CACHED = 1 << 20  # values that are worked on at once on a CPU
 _FEW_THREADS = 4  # with more of them PyTorch is faster than one of NumPy
 _BLOCK = 1 << 15  # numbers of 64 bits that stay in the cache of one core
+_VECTOR = 64  # numbers, a multiple of what processors work on at once
 _MIX_1 = _signed(0xBF58476D1CE4E5B9)
 _MIX_2 = _signed(0x94D049BB133111EB)
 
@@ -106,8 +107,8 @@ class Streams:
         return self._bits(self.ids * _GOLDEN + key(self.seed, label), shape)
 
     @staticmethod
-    def _bits(start: Tensor, shape: tuple[int, ...]) -> Tensor:
-        counter = torch.arange(1, math.prod(shape) + 1, device=start.device) * _GOLDEN
+    def _bits(start: Tensor, shape: tuple[int, ...], first: int = 0) -> Tensor:
+        counter = torch.arange(first + 1, first + math.prod(shape) + 1, device=start.device) * _GOLDEN
         return _mixed(_mix_(start), counter).reshape(*start.shape, *shape)
 
     def uniform(self, label: object, *shape: int) -> Tensor:
@@ -127,17 +128,48 @@ class Streams:
         keys = torch.tensor([key(self.seed, label) for label in labels], device=self.ids.device)
         return _below(high, self._bits(self.ids[:, None] * _GOLDEN + keys, shape))
 
-    def normal(self, label: object, *shape: int) -> Tensor:
-        """Standard normal numbers: float32 of shape ``(N, *shape)``; two from each 64 bits (Box-Muller)."""
-        count = math.prod(shape)
-        bits = self.bits(label, (count + 1) // 2)
-        # 24 bits fill a float32; the half keeps the logarithm finite
-        radius = (bits & 0xFFFFFF).to(torch.float32).add_(0.5).mul_(2.0**-24).log_().mul_(-2.0).sqrt_()
-        angle = _shift(bits, 40).to(torch.float32).mul_(2.0**-24 * 2.0 * math.pi)
-        pairs = radius.new_empty(len(radius), 2, radius.shape[1])
-        torch.mul(radius, angle.cos(), out=pairs[:, 0])
-        torch.mul(radius, angle.sin_(), out=pairs[:, 1])
-        return pairs.flatten(1)[:, :count].reshape(len(self.ids), *shape)
+    def normal(self, label: object, *shape: int, part: slice | None = None) -> Tensor:
+        """Standard normal numbers: float32 of shape ``(N, *shape)``; two from each 64 bits (Box-Muller).
+
+        Args:
+            label: of the draw.
+            shape: of what is drawn for one sample.
+            part: of its first dimension; no more than that is made, the same numbers as in the whole.
+        """
+        count, inner = math.prod(shape), math.prod(shape[1:])
+        half = (count + 1) // 2  # a number and the one so far behind it come from the same bits
+        low, high = 0, count
+        if part is not None:
+            first, last, _ = part.indices(shape[0])
+            shape = (max(0, last - first), *shape[1:])
+            low, high = first * inner, (first + shape[0]) * inner
+        made = torch.empty(len(self.ids), high - low, device=self.ids.device)
+        start = self.ids * _GOLDEN + key(self.seed, label)
+        for a, b in self._pieces(low, high, half):
+            bits = self._bits(start.clone(), (b - a,), a)
+            # 24 bits fill a float32; the half keeps the logarithm finite
+            radius = (bits & 0xFFFFFF).to(torch.float32).add_(0.5).mul_(2.0**-24).log_().mul_(-2.0).sqrt_()
+            angle = _shift(bits, 40).to(torch.float32).mul_(2.0**-24 * 2.0 * math.pi)
+            for shift, end, turned in ((0, half, torch.cos), (half, count, torch.sin)):
+                c, d = max(a + shift, low), min(b + shift, end, high)
+                if c < d:
+                    own = slice(c - shift - a, d - shift - a)
+                    torch.mul(radius[:, own], turned(angle)[:, own], out=made[:, c - low : d - low])
+        return made.reshape(len(self.ids), *shape)
+
+    def _pieces(self, low: int, high: int, half: int) -> Iterator[tuple[int, int]]:
+        """Pairs that numbers `low` to `high` come from, in pieces that stay in the cache of a CPU.
+
+        Pieces begin and end at whole vectors: what is left over is rounded otherwise by some processors.
+        """
+        ranges = [(low, min(high, half)), (max(low, half) - half, high - half)]
+        if ranges[0][0] < ranges[1][1]:  # both take some pairs, or one is empty
+            ranges = [(min(ranges[0][0], ranges[1][0]), max(ranges[0][1], ranges[1][1]))]
+        many = max(1, _BLOCK // max(1, len(self.ids)) // _VECTOR) * _VECTOR
+        for first, last in ranges:
+            step = many if self.ids.device.type == "cpu" else max(1, last - first)
+            for a in range(first // _VECTOR * _VECTOR, last, step):
+                yield a, -(-min(a + step, last) // _VECTOR) * _VECTOR
 
 
 def parts(ids: Tensor, each: int) -> Iterator[slice]:

@@ -60,7 +60,7 @@ class _Noise:
 
     def __call__(self, some: slice, part: slice) -> Tensor:
         kept = self.inputs[some]
-        draws = self.streams[some].normal("smoothgrad", self.samples, *kept.shape[1:])[:, part]
+        draws = self.streams[some].normal("smoothgrad", self.samples, *kept.shape[1:], part=part)
         width = self.width[some].reshape(-1, 1, *[1] * (kept.ndim - 1))
         return kept[:, None] + width * draws.to(kept)
 
