@@ -166,7 +166,7 @@ class Engine(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in FACTS:
             return func(*args, **kwargs)
-        tensors = tensors_in(args, kwargs)
+        tensors = tensors_in(*args, kwargs) if kwargs else tensors_in(*args)
         if any(map(_stranger, tensors)):
             args, kwargs = tree_map(lambda t: t.detach() if _stranger(t) else t, (args, kwargs))
             tensors = tensors_in(args, kwargs)
@@ -176,6 +176,8 @@ class Engine(TorchFunctionMode):
         # torch.zeros(3), set_grad_enabled(False), x.new_zeros(3), ...
         if not tensors or name in FACTORIES:
             return func(*args, **kwargs)
+        if not _autocasting():
+            return self._answer(func, args, kwargs, tensors)
         with full_precision(*tensors):
             return self._answer(func, args, kwargs, tensors)
 
@@ -331,6 +333,10 @@ class Engine(TorchFunctionMode):
             return copied
 
         return tree_map(refusing, self.native(operation))
+
+
+_autocasting: Callable[[], bool] = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
+"""Whether autocast may be on, for any kind of device."""
 
 
 def full_precision(*tensors: Tensor) -> AbstractContextManager[Any]:

@@ -81,17 +81,23 @@ FACTS = frozenset(
 """Questions about a tensor whose answers do not depend on its values."""
 
 
+_PLAIN = frozenset((int, float, bool, str))
+
+
 def tensors_in(*values: Any) -> list[Tensor]:
     """All tensors in arguments of a call, in order; most calls have few, and no containers."""
     found: list[Tensor] = []
     for value in values:
+        if value is None or type(value) in _PLAIN:
+            continue
         if isinstance(value, Tensor):
             found.append(value)
         elif isinstance(value, list | tuple):
             found += tensors_in(*value)
         elif isinstance(value, Mapping):
-            found += tensors_in(*value.values())
-        elif not isinstance(value, int | float | str | None):
+            if value:
+                found += tensors_in(*value.values())
+        else:
             found += [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, cast
 
 import numpy as np
@@ -21,6 +21,7 @@ from verax.methods.limits import whole_from
 from verax.methods.rasters import explain_raster, is_raster
 from verax.networks.inference import (
     device_of,
+    exact,
     exact_products,
     homely,
     modules_of,
@@ -68,19 +69,12 @@ def _protected(model: nn.Module, seed: int, strange: bool) -> Iterator[None]:
     """
     where = device_of(model)
     modules = list(modules_of(model))
-    cudnn = torch.backends.cudnn
-    # full float32 and fixed algorithms, so that a GPU gives the CPU's maps and the same ones every time
-    exact = cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False)
-    with (
-        undisturbed(model, modules),  # first: from here on other threads wait
-        settings_kept(),
-        torch.random.fork_rng(devices=[where] if where.type == "cuda" else []),
-        _numpy_seeded(seed) if strange or not homely(model, modules) else nullcontext(),
-        exact,
-    ):
-        exact_products()
+    with ExitStack() as kept:
+        kept.enter_context(undisturbed(model, modules))  # first: from here on other threads wait
+        foreign = strange or not homely(model, modules)
+        if foreign or where.type != "cpu" or not exact():
+            kept.enter_context(_process_kept(where, seed, foreign))
         grads = [(weight, weight.grad) for weight in weights_of(model, modules)]
-        _seed(seed, where)
         try:
             for weight, _ in grads:
                 weight.grad = None
@@ -88,6 +82,30 @@ def _protected(model: nn.Module, seed: int, strange: bool) -> Iterator[None]:
         finally:
             for weight, grad in grads:
                 weight.grad = grad
+
+
+@contextmanager
+def _process_kept(where: torch.device, seed: int, foreign: bool) -> Iterator[None]:
+    """Settings and random numbers of the process: exact and seeded, and put back afterwards.
+
+    Methods of this package change neither, and on a CPU a network of plain layers has no use for them.
+
+    Args:
+        where: the network's device.
+        seed: of random numbers.
+        foreign: whether other people's code runs, which may draw from NumPy.
+    """
+    cudnn = torch.backends.cudnn
+    with (
+        settings_kept(),
+        torch.random.fork_rng(devices=[where] if where.type == "cuda" else []),
+        _numpy_seeded(seed) if foreign else nullcontext(),
+        # full float32 and fixed algorithms, so that a GPU gives the CPU's maps and the same ones every time
+        cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False),
+    ):
+        exact_products()
+        _seed(seed, where)
+        yield
 
 
 def _seed(seed: int, where: torch.device) -> None:

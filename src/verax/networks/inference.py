@@ -199,9 +199,14 @@ def _matmul_precision() -> str | None:
         return None
 
 
+def exact() -> bool:
+    """Whether products of matrices are in full float32."""
+    return _matmul_precision() in (None, "highest")
+
+
 def exact_products() -> None:
     """Products of matrices in full float32 from here on; those who keep settings put the precision back."""
-    if _matmul_precision() not in (None, "highest"):
+    if not exact():
         torch.set_float32_matmul_precision("highest")
 
 
