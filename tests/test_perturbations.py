@@ -703,3 +703,28 @@ def test_least_squares_are_the_shortest_solution(count, players):
     torch.testing.assert_close(found, expected[..., 0], rtol=1e-6, atol=1e-6)
     alone = shapley._least_squares(rows[-1:], wanted[-1:], weights[-1:], active[-1:])
     assert torch.allclose(alone, found[-1:], rtol=1e-12)
+
+
+class Counting(nn.Module):
+    """Counts the passes through a network, and their rows."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.rows = inner, []
+
+    def forward(self, x):
+        self.rows.append(len(x))
+        return self.inner(x)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "rows"),
+    [("feature-ablation", {"size": 4}, 1 + 16), ("occlusion", {"window": 8, "stride": 8}, 1 + 4)],
+)
+def test_the_whole_picture_goes_with_what_is_hidden_in_it(method, settings, rows):
+    model = Counting(nn.Sequential(nn.Flatten(), nn.Linear(256, 2)))
+    x = torch.rand(1, 1, 16, 16) + 0.1
+    verax.explain(model, x, [0], method, settings=settings)  # asks how many outputs there are
+    model.rows.clear()
+    verax.explain(model, x, [0], method, settings=settings)
+    assert model.rows == [rows]

@@ -113,8 +113,10 @@ class Game:
         found = pair_outputs(self.model, self.inputs, self.targets, self.filling, first // count, first, make)
         return found.to(torch.float64)[same].reshape(samples, count)
 
-    def one_by_one(self, *, inside: bool) -> Tensor:
+    def one_by_one(self, *, inside: bool) -> tuple[Tensor, Tensor]:
         """The explained output where one player is shown alone, or is the only one hidden: ``(N, P)``.
+
+        Before it that of no such player ``(N, 1)``: where nobody is shown, or nobody is hidden.
 
         Masks are made pass by pass: no table of all players by all players is ever kept. Dummies, which
         change nothing, have no pass of their own.
@@ -122,17 +124,19 @@ class Game:
         Args:
             inside: show each player alone; otherwise hide it alone.
         """
-        everybody = torch.full_like(self.active[:, None], not inside)
-        same = self.worth(everybody).expand(-1, self.players).clone()
-        who, which = self.active.nonzero(as_tuple=True)
+        # nobody, as if one more player; a pass of its own would be a small one
+        who, which = F.pad(self.active, (0, 1), value=True).nonzero(as_tuple=True)
 
         def make(samples: Tensor, players: Tensor) -> Tensor:
-            chosen = F.one_hot(players, self.players).to(self.inputs.dtype)
+            chosen = F.one_hot(players, self.players + 1)[:, :-1].to(self.inputs.dtype)
             return self.segments.masks(chosen if inside else 1 - chosen, samples)
 
         found = pair_outputs(self.model, self.inputs, self.targets, self.filling, who, which, make)
-        same[who, which] = found.to(torch.float64)
-        return same
+        found = found.to(torch.float64)
+        nobody = found[which == self.players][:, None]
+        values = nobody.repeat(1, self.players + 1)
+        values[who, which] = found
+        return nobody, values[:, :-1]
 
     def spread(self, values: Tensor) -> Tensor:
         """Values of players ``(N, P)`` as maps; see `Segments.spread`."""

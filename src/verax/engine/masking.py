@@ -122,16 +122,18 @@ def masked_outputs(
         return (removed @ differs.flatten(1).to(torch.float32)[..., None] > 0)[..., 0]
 
     def make(who: Tensor, which: Tensor) -> Tensor:
-        return table.index_select(0, which if shared else who * count + which)
+        found = table.index_select(0, which.clamp_max(count - 1) + (0 if shared else who * count))
+        return found.masked_fill_((which == count).reshape(-1, *[1] * len(where)), 1)
 
-    one = torch.arange(len(inputs), device=inputs.device)
-    whole = torch.ones((1, *where), dtype=torch.bool, device=inputs.device)
-    plain = pair_outputs(model, inputs, targets, filling, one, one, lambda who, which: whole, rows)
-    result = plain[:, None].repeat(1, count)
     numbers = inputs[0].numel() + (0 if shared else masks[0].numel())
-    samples, chosen = in_parts(len(inputs), numbers, changing).nonzero(as_tuple=True)
-    result[samples, chosen] = pair_outputs(model, inputs, targets, filling, samples, chosen, make, rows)
-    return result
+    # the input as it is, as if by one more mask: a pass of its own would be a small one
+    asked = F.pad(in_parts(len(inputs), numbers, changing), (0, 1), value=True)
+    samples, chosen = asked.nonzero(as_tuple=True)
+    found = pair_outputs(model, inputs, targets, filling, samples, chosen, make, rows)
+    plain = found[chosen == count]
+    result = plain[:, None].repeat(1, count + 1)
+    result[samples, chosen] = found
+    return result[:, :count]
 
 
 def channel_outputs(

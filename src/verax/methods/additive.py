@@ -30,13 +30,15 @@ def additive_values(game: Game, streams: Streams, checks: int) -> tuple[Tensor, 
     active = game.active
     drawn = streams.uniform("coalitions", game.players, checks).mT < 0.5
     everybody = torch.ones_like(active[:, None])
-    coalitions = torch.cat([~everybody, everybody, drawn], 1)
+    coalitions = torch.cat([everybody, drawn], 1)
     worth = game.worth(coalitions)
-    values = (game.one_by_one(inside=True) - worth[:, :1]) * active
-    predicted = worth[:, :1] + (coalitions.to(values) @ values[..., None])[..., 0]
+    nobody, alone = game.one_by_one(inside=True)
+    values = (alone - nobody) * active
+    predicted = nobody + (coalitions.to(values) @ values[..., None])[..., 0]
     precision = torch.finfo(game.inputs.dtype).eps
     # every value has the rounding of two outputs, and a coalition adds up as many as it has players
-    rounding = 4 * precision * worth.abs().amax(1) * active.sum(1).clamp(min=1).sqrt()
+    largest = torch.maximum(worth.abs().amax(1), nobody[:, 0].abs())
+    rounding = 4 * precision * largest * active.sum(1).clamp(min=1).sqrt()
     gap = ((worth - predicted).abs().amax(1) - rounding).clamp(min=0)
     norm = values.square().sum(1).sqrt()
     return values, torch.where(gap > 0, gap / norm, 0.0)

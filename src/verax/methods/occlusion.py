@@ -36,8 +36,8 @@ def drops(game: Game) -> Tensor:
 
     def some(part: slice) -> Tensor:
         one = game[part]
-        whole = one.worth(torch.ones_like(one.active[:, None]))
-        return (whole - one.one_by_one(inside=False)) * one.active
+        whole, without = one.one_by_one(inside=False)
+        return (whole - without) * one.active
 
     return in_parts(len(game.inputs), 4 * game.players, some)
 
