@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,9 @@ BOUNDS = {
 
 _LOOK = 30.0
 """Seconds from one line about how far a command has come to the next."""
+
+_PATIENCE = 60.0
+"""Seconds that a command has to come to its end."""
 
 _REST = "what of scoring, cases, writing is not beside it"
 
@@ -83,11 +87,19 @@ def _watched(done: subprocess.Popen[str], store: Path, start: float, limit: floa
         except subprocess.TimeoutExpired:
             spent = time.perf_counter() - start
             if limit is not None and spent >= limit:
-                done.send_signal(signal.SIGINT)
-                return done.communicate()[1]
+                return _ended(done)
             networks = len(list(store.glob("networks/*.safetensors")))
             files = sum(len(names) for _, _, names in os.walk(store))
             print(f"  {spent:.0f} s: {networks} networks trained, {files} files", flush=True)
+
+
+def _ended(done: subprocess.Popen[str]) -> str:
+    """What a command says that is interrupted; who was started in the background may not hear it."""
+    for number in (signal.SIGINT, signal.SIGKILL):
+        done.send_signal(number)
+        with suppress(subprocess.TimeoutExpired):
+            return done.communicate(timeout=_PATIENCE)[1]
+    return ""
 
 
 def reproduced(path: Path, seconds: float) -> dict[str, Any]:

@@ -4,6 +4,8 @@
 methods hold either way (`make test-full`).
 """
 
+import signal
+
 import pytest
 
 from verax.engine import convolutions, kernels, layouts, spots
@@ -11,6 +13,12 @@ from verax.engine import convolutions, kernels, layouts, spots
 
 def pytest_addoption(parser):
     parser.addoption("--fast-paths", choices=("usual", "always", "never"), default="usual")
+
+
+def pytest_configure(config):
+    # a shell hands down to what it starts in the background that Ctrl-C is to be ignored; tests press it
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
