@@ -433,6 +433,21 @@ NORMED = {
 }
 
 
+def test_deep_taylor_shares_sums_of_nothing_evenly_whatever_lies_beside_them():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layers = [nn.AvgPool2d(2), nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2)]
+        model = nn.Sequential(*layers).double()
+        black, signed = torch.rand(1, 1, 16, 16).double(), torch.rand(1, 1, 16, 16).double() * 2 - 1
+    model[-1].bias.data.fill_(2.0)
+    black[..., :8] = 0  # nothing is negative there, and many means are zero
+    ways = deep_taylor(-1.0, 1.0)
+    both = lrp(model, torch.cat([black, signed]), torch.tensor([0, 0]), ways, "relu")
+    alone = lrp(model, black, torch.tensor([0]), ways, "relu")
+    torch.testing.assert_close(both[:1], alone)
+    torch.testing.assert_close(alone.sum(), model(black)[0, 0].clamp_min(0), rtol=1e-5, atol=0)
+
+
 @pytest.mark.parametrize("name", [*SIGNED, *NORMED])
 def test_deep_taylor_hands_everything_on(name):
     with torch.random.fork_rng():

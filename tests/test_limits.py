@@ -1,6 +1,7 @@
 """Where the rule engine ends: precision, mixed samples, cut paths, branches, devices."""
 
 import copy
+import functools
 import importlib
 
 import pytest
@@ -17,8 +18,8 @@ from verax.engine.passes import propagate
 from verax.engine.relevance import LRP, Composite
 from verax.errors import UnsupportedOperation, VeraxError
 from verax.methods import METHODS as REGISTERED
-from verax.networks.inference import apart
-from verax.networks.resnet import resnet18
+from verax.networks.anatomy import apart
+from verax.networks.resnet import Block, resnet18
 from verax.networks.starts import initialise
 from verax.networks.vgg import VGG16
 from verax.networks.zoo import let_torchvision_import
@@ -167,6 +168,76 @@ def test_common_networks_keep_samples_apart_as_long_as_nobody_changes_them(name,
     place = next(place for place, layer in model.named_modules() if isinstance(layer, nn.Linear))
     model.set_submodule(place, Between(nn.Identity()))
     assert not apart(model, 4)
+
+
+def _mixing(values):
+    return values - values.mean(0, keepdim=True)
+
+
+def _small_resnet():
+    let_torchvision_import()
+    resnet = importlib.import_module("torchvision.models.resnet")
+    return resnet.ResNet(resnet.BasicBlock, [1, 1, 1, 1], num_classes=3).double().eval()
+
+
+def _own_convolution(model, patch):
+    patch.setattr(model.conv1, "_conv_forward", lambda x, w, b: _mixing(F.conv2d(x, w, b, 2, 3)))
+
+
+def _convolutions(model, patch):
+    usual = nn.Conv2d._conv_forward
+    patch.setattr(nn.Conv2d, "_conv_forward", lambda self, x, w, b: _mixing(usual(self, x, w, b)))
+
+
+def _own_call(model, patch):
+    patch.setitem(vars(model.fc), "_call_impl", lambda x: _mixing(F.linear(x, model.fc.weight)))
+
+
+def _calls(model, patch):
+    usual = nn.Linear.__call__
+    patch.setattr(nn.Linear, "__call__", lambda self, x: _mixing(usual(self, x)))
+
+
+def _wrapped(model, patch):
+    kind = type(model.layer1[0])
+    usual = kind.forward
+    patch.setattr(kind, "forward", functools.wraps(usual)(lambda self, x: _mixing(usual(self, x))))
+
+
+def _function_for_a_part(model, patch):
+    del model.avgpool
+    model.avgpool = lambda x: _mixing(F.adaptive_avg_pool2d(x, 1))
+
+
+def _hidden_part(model, patch):
+    class Pool(nn.Module):
+        def forward(self, x):
+            return _mixing(F.adaptive_avg_pool2d(x, 1))
+
+    del model.avgpool
+    object.__setattr__(model, "avgpool", Pool())
+
+
+CHANGES = [
+    *(_own_convolution, _convolutions, _own_call, _calls, _wrapped),
+    *(_function_for_a_part, _hidden_part),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_samples_that_somebody_mixes_in_a_common_network_are_noticed(change, monkeypatch):
+    model, x = _small_resnet(), drawn(4, 3, 32, 32)
+    assert apart(model, 4)
+    change(model, monkeypatch)
+    assert not apart(model, 4)
+    with pytest.raises(UnsupportedOperation, match="depends on the other samples"):
+        METHODS["guided"](model, x, TARGETS)
+
+
+def test_sums_of_pictures_and_flat_ones_are_sums_of_all_with_all():
+    block = Block(3, 3, 1)
+    block.around = nn.Flatten()
+    assert not apart(nn.Sequential(block, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 3)), 4)
 
 
 def test_batch_statistics_are_refused():

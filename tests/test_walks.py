@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 import verax
-from verax.networks.inference import device_of, dtype_of, homely, modules_of, outputs, weights_of
+from verax.networks.anatomy import Anatomy, device_of, homely, modules_of, weights_of
+from verax.networks.inference import outputs
 from verax.networks.starts import initialise
 
 
@@ -101,7 +102,8 @@ def test_devices_and_types_are_those_of_the_first_weight_or_buffer():
 
     assert device_of(Buffered()) == torch.device("meta")
     assert device_of(nn.Identity()) == torch.device("cpu")
-    assert dtype_of(nn.Sequential(nn.Linear(2, 2).half(), nn.Linear(2, 2)), torch.float64) == torch.float16
+    halved = Anatomy.of(nn.Sequential(nn.Linear(2, 2).half(), nn.Linear(2, 2)))
+    assert halved.dtype(torch.float64) == torch.float16
 
 
 class Drawing(nn.Module):
@@ -141,7 +143,7 @@ def added():
 @pytest.mark.parametrize("make", [added, hooked, replaced, given])
 def test_a_network_that_draws_from_numpy_draws_the_same_and_leaves_no_trace(make):
     model, x = make(), torch.rand(2, 3)
-    assert not homely(model)
+    assert not homely(modules_of(model))
     targets = torch.zeros(2, dtype=torch.long)
     maps = verax.explain(model, x, targets, method="gradient")  # also asks how many outputs there are
     _, before, place, *_ = np.random.get_state()  # noqa: NPY002
@@ -153,21 +155,21 @@ def test_a_network_that_draws_from_numpy_draws_the_same_and_leaves_no_trace(make
 
 def test_code_that_is_put_into_pytorch_is_no_home(monkeypatch):
     model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
-    assert homely(model)
+    assert homely(modules_of(model))
     hook = nn.modules.module.register_module_forward_hook(lambda *_: None)
     try:
-        assert not homely(model)
+        assert not homely(modules_of(model))
     finally:
         hook.remove()
     monkeypatch.setattr(nn.ReLU, "forward", lambda self, x: x)
-    assert not homely(model)
+    assert not homely(modules_of(model))
 
     class Subclass(torch.Tensor):
         pass
 
     other = nn.Sequential(nn.Linear(3, 2))
     other[0].weight = nn.Parameter(torch.zeros(2, 3).as_subclass(Subclass))
-    assert not homely(other)
+    assert not homely(modules_of(other))
 
 
 def test_the_wrapped_network_is_run_in_its_own_type_and_without_dropout():
@@ -208,7 +210,74 @@ def test_precision_and_cudnn_are_set_for_a_method_and_put_back(kind):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_layers_of_pytorch_alone_are_homely():
-    assert homely(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten()))
-    assert not homely(initialise("vit", 2, 0))  # has classes of its own
+    assert homely(modules_of(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten())))
+    assert not homely(modules_of(initialise("vit", 2, 0)))  # has classes of its own
     for name in MODELS:
-        assert homely(MODELS[name]()) == (name in ("plain", "none"))
+        assert homely(modules_of(MODELS[name]())) == (name in ("plain", "none"))
+
+
+def test_the_newer_switch_of_precision_is_no_obstacle_on_a_cpu(monkeypatch):
+    class Other(nn.Sequential):
+        pass
+
+    model = Other(nn.Flatten(), nn.Linear(12, 2))
+    x, targets = torch.rand(2, 3, 4), [0, 1]
+    wanted = verax.explain(model, x, targets, "gradient")
+    monkeypatch.setattr(torch.backends, "fp32_precision", "tf32")
+    assert torch.equal(verax.explain(model, x, targets, "gradient"), wanted)
+
+
+@pytest.mark.parametrize("method", ["smoothgrad", "gradient-shap"])
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])
+def test_the_callers_default_type_changes_no_draw(method, kind):
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(144, 2))
+    x, targets = torch.rand(2, 1, 8, 8), [0, 1]
+    wanted = verax.explain(model, x, targets, method)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(kind)
+    try:
+        assert torch.equal(verax.explain(model, x, targets, method), wanted)
+    finally:
+        torch.set_default_dtype(before)
+
+
+@pytest.mark.parametrize("method", ["edge", "fullgrad"])
+def test_autocast_of_the_caller_changes_no_rule(method):
+    model = nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(216, 2))
+    x, targets = torch.rand(3, 1, 8, 8), [0, 1, 0]
+    wanted = verax.explain(model, x, targets, method)
+    with torch.autocast("cpu"):
+        assert torch.equal(verax.explain(model, x, targets, method), wanted)
+
+
+@pytest.mark.parametrize("size", [None, 5])
+def test_baselines_and_segments_of_each_sample_go_with_it(size):
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(64, 2)
+    )
+    x, targets = torch.rand(10, 3, 256, 256), [0] * 10
+    more = {} if size is None else {"batch_size": size}
+    for method, name, given in (
+        ("integrated-gradients", "baseline", torch.rand(10, 3, 256, 256)),
+        ("feature-ablation", "segments", torch.arange(10)[:, None, None, None] * 9 + torch.arange(256) // 99),
+    ):
+        rows = given.expand(10, -1, 256, 256)
+        each = [
+            verax.explain(model, x[i : i + 1], [0], method, settings={name: rows[i : i + 1]}) for i in (0, 9)
+        ]
+        maps = verax.explain(model, x, targets, method, settings={name: rows}, **more)
+        torch.testing.assert_close(maps[[0, 9]], torch.cat(each), rtol=1e-4, atol=1e-6)
+        with pytest.raises(
+            verax.errors.InvalidInput, match=rf"'{name}' of shape \(5, .*\) does not fit 10 samples"
+        ):
+            verax.explain(model, x, targets, method, settings={name: rows[:5]}, **more)
+
+
+@pytest.mark.parametrize("kind", ["no columns", "sparse"])
+def test_outputs_that_are_none_are_refused_in_a_sentence(kind):
+    class Odd(nn.Module):
+        def forward(self, x):
+            return x[:, :0] if kind == "no columns" else x.to_sparse()
+
+    with pytest.raises(verax.errors.InvalidInput, match="must give a tensor"):
+        verax.explain(Odd(), torch.rand(2, 4), None, "gradient")

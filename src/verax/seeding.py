@@ -143,7 +143,7 @@ class Streams:
             first, last, _ = part.indices(shape[0])
             shape = (max(0, last - first), *shape[1:])
             low, high = first * inner, (first + shape[0]) * inner
-        made = torch.empty(len(self.ids), high - low, device=self.ids.device)
+        made = torch.empty(len(self.ids), high - low, dtype=torch.float32, device=self.ids.device)
         start = self.ids * _GOLDEN + key(self.seed, label)
         for a, b in self._pieces(low, high, half):
             bits = self._bits(start.clone(), (b - a,), a)

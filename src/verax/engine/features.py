@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from verax.engine.batching import rows_within_budget, with_halving
 from verax.engine.gradients import UNCONNECTED, connected, leaf, select, slopes_of
+from verax.engine.operations import FACTORIES, SHAPED, read, tensors_in
 from verax.engine.pictures import Pictures
 from verax.errors import InvalidInput, InvalidParameter, UnsupportedOperation, suggestion
 
@@ -51,6 +52,48 @@ class _LastFeatureMap(TorchFunctionMode):
         return result
 
 
+class _Reaching(TorchFunctionMode):
+    """Follows what is made from the input, so that a graph need not begin there."""
+
+    _UNTOUCHED = FACTORIES | {"detach", "data", "rand_like", "randn_like"}
+
+    def __init__(self, entry: Tensor) -> None:
+        super().__init__()
+        self.pictures = Pictures()
+        self.pictures.add(entry)
+        self.cuts = False  # whether the network switches gradients off by itself
+        self.touch(entry)
+
+    @staticmethod
+    def touch(tensor: Tensor) -> None:
+        """Take a tensor to depend on the input."""
+        mark: Any = tensor
+        mark._verax_touched = True
+
+    @staticmethod
+    def touched(tensor: Tensor) -> bool:
+        """Whether a tensor is known to depend on the input."""
+        return hasattr(tensor, "_verax_touched")
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name, in_place, _ = read(func)
+        self.cuts |= name == "set_grad_enabled"
+        self.pictures.follow(func, args, kwargs or {}, result)
+        tensors = tensors_in(*args, kwargs or {})
+        if name not in self._UNTOUCHED and any(map(self.touched, tensors[:1] if name in SHAPED else tensors)):
+            for made in tensors_in(result, *(args[:1] if in_place else ())):
+                if made.is_floating_point():
+                    self.touch(made)
+        return result
+
+
 class _Edited(TorchFunctionMode):
     """Changes the result of the call at one place of the forward pass."""
 
@@ -81,7 +124,7 @@ class _Edited(TorchFunctionMode):
 
 
 class _Hooked:
-    """A named layer: what it gave at its last call, or a change of that."""
+    """A named layer: what it gave at its calls, or a change of that."""
 
     def __init__(self, model: nn.Module, layer: str) -> None:
         modules = dict(model.named_modules())
@@ -92,12 +135,18 @@ class _Hooked:
         self.model, self.layer, self.module = model, layer, modules[layer]
 
     def run(self, inputs: Tensor, place: int = -1, edit: Edit | None = None) -> tuple[object, list[Any]]:
-        """The network's outputs and all that the layer gave; `edit` changes its call number `place`."""
+        """The network's outputs and all that the layer gave.
+
+        Args:
+            inputs: ``(N, C, H, W)``.
+            place: the number of a call of the layer; by default all of them.
+            edit: what to make of what the layer gives there.
+        """
         kept: list[Any] = []
 
         def hook(module: nn.Module, args: Any, output: Any) -> Any:
             kept.append(output)
-            if edit is not None and len(kept) == place + 1:
+            if edit is not None and place in (-1, len(kept) - 1):
                 return edit(output)
             # a copy goes on, so that a ReLU in place behind the layer does not change what is kept
             return output.clone() if isinstance(output, Tensor) else output
@@ -146,13 +195,44 @@ def _found(model: nn.Module, inputs: Tensor, layer: str | None) -> tuple[Any, Te
         if isinstance(outputs, Tensor) and not _depends_on(outputs, x):
             raise UnsupportedOperation(UNCONNECTED)
         raise InvalidInput("The network has no feature map of more than one pixel; name a layer.")
+    hooked = _Hooked(model, layer)
+    with suppress(Exception):  # other people's code; what is wrong with it shows below
+        return _begun(hooked, inputs)
     with watcher:
-        outputs, kept = _Hooked(model, layer).run(entry)
+        outputs, kept = hooked.run(entry)
     if not kept or not isinstance(kept[-1], Tensor) or kept[-1].ndim != 4 or kept[-1].grad_fn is None:
         raise InvalidParameter(
             f"Layer {layer!r} gives no feature map (N, C, h, w) that depends on the input."
         )
     return outputs, kept[-1], len(kept) - 1, watcher.pictures.channels(kept[-1]) or 1
+
+
+def _begun(hooked: _Hooked, inputs: Tensor) -> tuple[Any, Tensor, int, int]:
+    """What `_found` gives, from a graph that begins at the layer: all that lies before it keeps nothing.
+
+    Fails where it is not sure that a graph from the input on would say the same.
+    """
+    entry = inputs.detach().clone()
+    watcher = _Reaching(entry)
+    begun: list[tuple[Tensor, int]] = []
+
+    def begin(given: Any) -> Tensor:
+        if not isinstance(given, Tensor) or given.ndim != 4 or not watcher.touched(given) or watcher.cuts:
+            raise UnsupportedOperation(UNCONNECTED)
+        channels = watcher.pictures.channels(given) or 1
+        with torch._C.DisableTorchFunction():
+            torch.set_grad_enabled(True)  # for the rest of the pass
+            source = given.detach().clone().requires_grad_()
+            onward = source.clone()  # the network may overwrite it
+        watcher.touch(onward)
+        watcher.pictures.add(onward, channels)
+        begun.append((source, channels))
+        return onward
+
+    with torch.no_grad(), watcher:
+        outputs, _ = hooked.run(entry, edit=begin)
+    source, channels = begun[-1]
+    return outputs, source, len(begun) - 1, channels
 
 
 def feature_map(
@@ -240,6 +320,8 @@ class _Ablation(NamedTuple):
         if last - first == len(who):  # as many as there are rows: nobody would notice if they were mixed up
             spread = False
         x = self.inputs[first:last] if spread else self.inputs[who]
+        if spread and len(x) == 1:  # what is left over of one row would go with any number of rows
+            x = x.expand(2, *x.shape[1:])
 
         def edit(values: Tensor) -> Tensor:
             if not isinstance(values, Tensor) or values.shape != (len(x), *self.shape):

@@ -53,15 +53,22 @@ def _root(value: Any) -> Any:
     return value._base if isinstance(value, Tensor) and value._base is not None else value
 
 
+def _unseen(tensor: Tensor) -> bool:
+    """Whether something made a tensor on the path that the engine has not marked."""
+    node: Any = tensor.grad_fn
+    return node is not None and _SEEN not in node.metadata
+
+
 def _stranger(value: Any) -> bool:
     """Whether a tensor has a graph of its own that never meets the path.
 
     Networks keep such tensors: a position bias cached by an earlier forward pass outside the engine. What a
     custom autograd function makes from the path does meet it, and is not taken for a constant.
     """
-    if not on_path(value) or _SEEN in value.grad_fn.metadata:
+    if not isinstance(value, Tensor) or not _unseen(value):
         return False
-    stack, visited = [value.grad_fn], set()
+    stack: list[Any] = [value.grad_fn]
+    visited = set()
     while stack:
         node = stack.pop()
         if node is None or node in visited:
@@ -167,7 +174,8 @@ class Engine(TorchFunctionMode):
         if func in FACTS:
             return func(*args, **kwargs)
         tensors = tensors_in(*args, kwargs) if kwargs else tensors_in(*args)
-        if any(map(_stranger, tensors)):
+        unseen = any(map(_unseen, tensors))
+        if unseen:
             args, kwargs = tree_map(lambda t: t.detach() if _stranger(t) else t, (args, kwargs))
             tensors = tensors_in(args, kwargs)
         name = getattr(func, "__name__", "")
@@ -176,15 +184,22 @@ class Engine(TorchFunctionMode):
         # torch.zeros(3), set_grad_enabled(False), x.new_zeros(3), ...
         if not tensors or name in FACTORIES:
             return func(*args, **kwargs)
+        path = [t for t in tensors if t.grad_fn is not None]
+        if unseen:
+            self._check_seen(path)
         if not _autocasting():
-            return self._answer(func, args, kwargs, tensors)
+            return self._answer(func, args, kwargs, tensors, path)
         with full_precision(*tensors):
-            return self._answer(func, args, kwargs, tensors)
+            return self._answer(func, args, kwargs, tensors, path)
 
     def _answer(
-        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Tensor]
+        self,
+        func: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tensors: list[Tensor],
+        path: list[Tensor],
     ) -> Any:
-        path = [t for t in tensors if on_path(t)]
         shadows = {getattr(t, _SHADOW) for t in tensors if hasattr(t, _SHADOW)}
         if not path:  # weights, masks, constants: keep them off the path
             with torch.no_grad():
@@ -192,7 +207,6 @@ class Engine(TorchFunctionMode):
             if shadows and isinstance(result, bool):
                 self.decision(result)
             return self._mark(result, _CUT if _CUT in shadows else _CONSTANT) if shadows else result
-        self._check_seen(path)
         operation = Operation.parse(func, args, kwargs)
         if operation.in_place and (reason := getattr(_root(args[0]), _COPY, None)):
             raise UnsupportedOperation(reason)
@@ -229,9 +243,10 @@ class Engine(TorchFunctionMode):
         """Stamp results on the path as seen; brand those that left it, whole numbers always as constants."""
         tensor: Any
         for tensor in tensors_in(made):
-            if on_path(tensor):
-                for seen in (tensor, tensor._base) if on_path(tensor._base) else (tensor,):
-                    seen.grad_fn.metadata[_SEEN] = True
+            if (node := tensor.grad_fn) is not None:
+                node.metadata[_SEEN] = True
+                if on_path(tensor._base):
+                    tensor._base.grad_fn.metadata[_SEEN] = True
             elif getattr(tensor, _SHADOW, None) != _DECLARED:
                 setattr(tensor, _SHADOW, brand if tensor.is_floating_point() else _CONSTANT)
         return made

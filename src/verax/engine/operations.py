@@ -124,7 +124,7 @@ _IN_PLACE_OPERATORS = ("iadd", "isub", "imul", "idiv", "itruediv")
 
 
 @lru_cache(maxsize=1024)
-def _read(function: Any) -> tuple[str, bool, bool]:
+def read(function: Any) -> tuple[str, bool, bool]:
     """The name of what a network calls, whether it works in place, and whether it is an attribute."""
     raw = getattr(function, "__name__", None) or repr(function)
     if raw in ("__get__", "__set__"):  # x.shape, x.T, x.data, ...
@@ -149,7 +149,7 @@ class Operation:
     @classmethod
     def parse(cls, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation:
         """Read a call as PyTorch hands it to a function mode."""
-        name, in_place, asked = _read(function)
+        name, in_place, asked = read(function)
         if asked:
             return cls(name, function, args, kwargs, in_place)
         operation = cls(name, function, args, dict(kwargs), in_place or bool(kwargs.get("inplace")))
@@ -160,6 +160,8 @@ class Operation:
         return operation
 
     def _make_positional(self) -> None:
+        if not self.kwargs and not self.in_place and self.name != "einsum":
+            return
         for position, key in enumerate(_POSITIONAL.get(CATEGORIES[self.name], ("input",))):
             for given in (key, "mat2") if key == "other" else (key,):
                 if given in self.kwargs and len(self.args) == position:

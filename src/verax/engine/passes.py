@@ -10,7 +10,7 @@ from verax.engine.conditions import refuse
 from verax.engine.gradients import select
 from verax.engine.mode import Engine, forward, full_precision
 from verax.errors import UnsupportedOperation
-from verax.networks.inference import apart
+from verax.networks.anatomy import apart
 
 
 class _Plain(Engine):

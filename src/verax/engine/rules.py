@@ -94,9 +94,13 @@ def alike() -> Rule:
             return call.transport(some, [(parts, call.weight)], None, 0.0)
 
         if _not_negative(call):
-            return shared(x, r)
-        up, down = shared(x.clamp_min(0), r * (z > 0)), shared(x.clamp_max(0), r * (z < 0))
-        return up + down + shared(torch.ones_like(x), r * (z == 0))
+            found = shared(x, r)
+        else:
+            found = shared(x.clamp_min(0), r * (z > 0)) + shared(x.clamp_max(0), r * (z < 0))
+        zero = z == 0
+        if z.is_cuda or bool(zero.any()):  # to look, one would wait for a GPU
+            found = found + shared(torch.ones_like(x), r * zero)
+        return found
 
     return rule
 

@@ -28,7 +28,7 @@ from verax.methods.inputs import (
     prepared,
 )
 from verax.methods.references import references_of
-from verax.networks.inference import device_of, dtype_of
+from verax.networks.anatomy import Anatomy
 from verax.seeding import Streams
 
 
@@ -107,7 +107,8 @@ def completeness_error(
     A total of zero (an empty picture) is compared with 1, so that the error stays a number. `outputs` are
     those of the network for the inputs, which is not asked again then.
     """
-    x = inputs.detach().to(device_of(model), dtype_of(model, inputs.dtype))
+    parts = Anatomy.of(model)
+    x = inputs.detach().to(parts.device, parts.dtype(inputs.dtype))
     streams = streams_of(method, x, ids, seed)
     total = promised_total(method, model, x, targets.to(x.device), settings, streams, outputs)
     if total is None:

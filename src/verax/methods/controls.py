@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from verax.cases import Truth
+from verax.engine.mode import full_precision
 from verax.errors import InvalidInput
 from verax.methods.base import builtin
 from verax.methods.limits import number_above
@@ -64,7 +65,8 @@ def edge(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     across = torch.tensor([[-1.0, 0.0, 1.0], [-2.0, 0.0, 2.0], [-1.0, 0.0, 1.0]]).to(inputs)
     kernels = torch.stack([across, across.T])[:, None]
     flat = F.pad(inputs.flatten(0, 1)[:, None], (1, 1, 1, 1), mode="replicate")
-    return F.conv2d(flat, kernels).square().sum(1).sqrt().reshape(inputs.shape)
+    with full_precision(inputs):
+        return F.conv2d(flat, kernels).square().sum(1).sqrt().reshape(inputs.shape)
 
 
 @builtin("input", family="controls", needs="nothing", cost="none", transfer="plain")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
 import numpy as np
@@ -19,16 +19,8 @@ from verax.methods.base import METHODS, Function, Method, describe
 from verax.methods.inputs import check_ids, check_model, check_seed, check_settings, known_outputs, prepared
 from verax.methods.limits import whole_from
 from verax.methods.rasters import explain_raster, is_raster
-from verax.networks.inference import (
-    device_of,
-    exact,
-    exact_products,
-    homely,
-    modules_of,
-    settings_kept,
-    undisturbed,
-    weights_of,
-)
+from verax.networks.anatomy import Anatomy, homely
+from verax.networks.inference import exact, exact_products, fixed_kernels, settings_kept, undisturbed
 from verax.seeding import Streams, key
 
 
@@ -58,50 +50,49 @@ def _numpy_seeded(seed: int) -> Iterator[None]:
 
 
 @contextmanager
-def _protected(model: nn.Module, seed: int, strange: bool) -> Iterator[None]:
+def _protected(model: nn.Module, parts: Anatomy, seed: int, strange: bool) -> Iterator[None]:
     """Eval mode, gradients of weights, settings and random numbers of the process: put back afterwards.
+
+    Methods of this package touch none but the first, so that nothing else has to be kept on a CPU for a
+    network of plain layers.
 
     Args:
         model: the network.
+        parts: what it is made of.
         seed: of random numbers.
         strange: whether a method runs that is not of this package: it may draw from NumPy, as networks may
             that are not made of PyTorch's layers alone.
     """
-    where = device_of(model)
-    modules = list(modules_of(model))
-    with ExitStack() as kept:
-        kept.enter_context(undisturbed(model, modules))  # first: from here on other threads wait
-        foreign = strange or not homely(model, modules)
-        if foreign or where.type != "cpu" or not exact():
-            kept.enter_context(_process_kept(where, seed, foreign))
-        grads = [(weight, weight.grad) for weight in weights_of(model, modules)]
-        try:
-            for weight, _ in grads:
-                weight.grad = None
+    with undisturbed(model, parts.modules):  # first: from here on other threads wait
+        foreign = strange or not homely(parts.modules)
+        if not foreign and parts.device.type == "cpu" and exact():
             yield
-        finally:
-            for weight, grad in grads:
-                weight.grad = grad
+            return
+        grads = [(weight, weight.grad) for weight in parts.weights]
+        with _process_kept(parts.device, seed, foreign):
+            try:
+                for weight, _ in grads:
+                    weight.grad = None
+                yield
+            finally:
+                for weight, grad in grads:
+                    weight.grad = grad
 
 
 @contextmanager
 def _process_kept(where: torch.device, seed: int, foreign: bool) -> Iterator[None]:
     """Settings and random numbers of the process: exact and seeded, and put back afterwards.
 
-    Methods of this package change neither, and on a CPU a network of plain layers has no use for them.
-
     Args:
         where: the network's device.
         seed: of random numbers.
         foreign: whether other people's code runs, which may draw from NumPy.
     """
-    cudnn = torch.backends.cudnn
     with (
         settings_kept(),
         torch.random.fork_rng(devices=[where] if where.type == "cuda" else []),
         _numpy_seeded(seed) if foreign else nullcontext(),
-        # full float32 and fixed algorithms, so that a GPU gives the CPU's maps and the same ones every time
-        cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False),
+        fixed_kernels(where),
     ):
         exact_products()
         _seed(seed, where)
@@ -152,6 +143,21 @@ def _call(chosen: Method, model: nn.Module, x: Tensor, y: Tensor, keywords: dict
         got, want = tuple(maps.shape), tuple(x.shape)
         raise MethodFailed(f"Method {chosen.name!r} must return the shape of its inputs {want}, not {got}.")
     return maps.detach().to(device=x.device, dtype=torch.float32)
+
+
+def _own_rows(settings: Mapping[str, Any], inputs: Tensor) -> dict[str, Tensor]:
+    """Parameters of built-in methods that have a row for each sample, and go with it into a pass."""
+    given = {name: settings.get(name) for name in ("baseline", "segments")}
+    rows = {
+        name: value
+        for name, value in given.items()
+        if isinstance(value, Tensor) and value.ndim == inputs.ndim and len(value) != 1
+    }
+    for name, value in rows.items():
+        if len(value) != len(inputs):
+            shape, count = tuple(value.shape), len(inputs)
+            raise InvalidInput(f"Parameter {name!r} of shape {shape} does not fit {count} samples.")
+    return rows
 
 
 def explain(
@@ -230,18 +236,23 @@ def _explain(
     if strange:
         model = _private(model)
     settings = chosen.settings(parameters)
-    model, x, y = prepared(model, inputs, targets, batch_size, output=output, trusting=trusting)
+    parts = Anatomy.of(model)
+    given = model
+    model, x, y = prepared(model, inputs, targets, batch_size, output=output, trusting=trusting, parts=parts)
+    if model is not given:
+        parts = Anatomy.of(model)
     drawing = "streams" in chosen.special
     streams = streams_of(chosen, x, ids, seed) if drawing or ids is not None else None
     known = None if truth is None else truth.map(lambda tensor: tensor.to(x.device))
     maps = torch.empty_like(x, dtype=torch.float32)
     if not strange and x.ndim == 4 and x.device.type == "cpu" and len(x):
         batch_size = min(batch_size, cached_rows(x[0]))
+    rows = {} if strange else _own_rows(settings, x)
     private = key("global", chosen.name, seed) & 0x7FFFFFFFFFFFFFFF
-    with _protected(model, private, strange), expecting(known_outputs(model)):
+    with _protected(model, parts, private, strange), expecting(known_outputs(model)):
         for first in range(0, len(x), batch_size):
             part = slice(first, first + batch_size)
-            keywords = dict(settings)
+            keywords = {**settings, **{name: value[part] for name, value in rows.items()}}
             if drawing and streams is not None:
                 keywords["streams"] = streams[part]
             if "truth" in chosen.special:

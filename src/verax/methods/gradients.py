@@ -12,6 +12,7 @@ from verax.engine import spots
 from verax.engine.baselines import Baseline, baseline_of
 from verax.engine.batching import accumulate, rows_within_budget
 from verax.engine.biases import full_gradient
+from verax.engine.mode import full_precision
 from verax.errors import InvalidInput, InvalidParameter, suggestion
 from verax.methods.base import builtin
 from verax.seeding import Streams
@@ -300,10 +301,11 @@ def fullgrad(model: nn.Module, inputs: Tensor, targets: Tensor, rescale: bool = 
     """
     if inputs.ndim != 4:
         raise InvalidInput(f"FullGrad needs pictures (N, C, H, W), not shape {tuple(inputs.shape)}.")
-    own, parts, _ = full_gradient(model, inputs, targets)
     size = inputs.shape[2:]
-    total = _highlights(own, size, rescale)
-    for part in parts:
-        if part.ndim == 4 and len(part) == len(inputs) and part.shape[2:].numel() > 1:
-            total = total + _highlights(part, size, rescale)
+    with full_precision(inputs):
+        own, parts, _ = full_gradient(model, inputs, targets)
+        total = _highlights(own, size, rescale)
+        for part in parts:
+            if part.ndim == 4 and len(part) == len(inputs) and part.shape[2:].numel() > 1:
+                total = total + _highlights(part, size, rescale)
     return total.expand_as(inputs)

@@ -19,9 +19,11 @@ from verax.engine.conditions import once
 from verax.engine.outputs import Explained, explained
 from verax.errors import InvalidInput, InvalidParameter, VeraxError
 from verax.methods.limits import WHOLE, shown
-from verax.networks.inference import answers, device_of, dtype_of, weights_of
+from verax.networks.anatomy import Anatomy
+from verax.networks.inference import answers
 from verax.seeding import content_ids
 
+_FEW = 64
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -76,11 +78,19 @@ def check_targets(targets: object, samples: int, classes: int) -> Tensor:
     found = _whole_numbers(targets, samples, "Targets")
     low, high = (0, 0)
     if found.numel():
-        low, high = once(found, "range", lambda: torch.stack(torch.aminmax(found)).tolist())
+        low, high = once(found, "range", lambda: _range(found))
     if low < 0 or high >= classes:
         worst = high if high >= classes else low
         raise InvalidInput(f"Target {worst} does not exist: the network has outputs 0 to {classes - 1}.")
     return found
+
+
+def _range(numbers: Tensor) -> tuple[int, int]:
+    """The least and the greatest; of a few the list is quicker than the arithmetic."""
+    if len(numbers) > _FEW:
+        numbers = torch.stack(torch.aminmax(numbers))
+    listed = numbers.tolist()
+    return min(listed), max(listed)
 
 
 def check_ids(ids: object, inputs: Tensor) -> Tensor:
@@ -179,37 +189,38 @@ _OUTPUTS: WeakKeyDictionary[nn.Module, tuple[tuple[object, ...], int]] = WeakKey
 """What was asked of a network last that gives a tensor, and how many outputs it has there."""
 
 
-def _kind(model: nn.Module, inputs: Tensor) -> tuple[object, ...]:
-    """All that the number of outputs is taken to depend on."""
-    layers = tuple((id(weight), weight.shape) for weight in weights_of(model))
-    return inputs.shape[1:], inputs.dtype, inputs.device, layers
+def _kind(parts: Anatomy, inputs: Tensor) -> tuple[object, ...]:
+    """All that the number of outputs is taken to depend on; who sees another number says so."""
+    return inputs.shape[1:], inputs.dtype, inputs.device, tuple(map(id, parts.weights))
 
 
-def _asked(model: nn.Module, inputs: Tensor, batch_size: int, *, first: bool = False) -> tuple[Tensor, bool]:
+def _asked(
+    model: nn.Module, parts: Anatomy, inputs: Tensor, batch_size: int, *, first: bool = False
+) -> tuple[Tensor, bool]:
     """The outputs as in `_answers`, which must be scores; how many they are is remembered."""
     scores, plain = _answers(model, inputs, batch_size, first=first)
     if not scores.is_floating_point():
         kind = str(scores.dtype).removeprefix("torch.")
         raise InvalidInput(f"The network gives {kind} numbers, such as names of classes, not scores of them.")
     if plain:
-        _OUTPUTS[model] = (_kind(model, inputs), scores.shape[1])
+        _OUTPUTS[model] = (_kind(parts, inputs), scores.shape[1])
     else:
         _OUTPUTS.pop(model, None)
     return scores, plain
 
 
 def _chosen(
-    model: nn.Module, inputs: Tensor, batch_size: int, targets: object, trusting: bool
+    model: nn.Module, parts: Anatomy, inputs: Tensor, batch_size: int, targets: object, trusting: bool
 ) -> tuple[Tensor, bool]:
     """The targets, if a network has such outputs, and whether it gives them as a tensor.
 
     One sample tells. It is asked again where it may have changed, and before a target is refused.
     """
     known = _OUTPUTS.get(model) if trusting else None
-    if known is not None and known[0] == _kind(model, inputs):
+    if known is not None and known[0] == _kind(parts, inputs):
         with suppress(InvalidInput):
             return check_targets(targets, len(inputs), known[1]), True
-    scores, plain = _asked(model, inputs, batch_size, first=True)
+    scores, plain = _asked(model, parts, inputs, batch_size, first=True)
     return check_targets(targets, len(inputs), scores.shape[1]), plain
 
 
@@ -227,6 +238,7 @@ def prepared(
     *,
     output: str = "logit",
     trusting: bool = False,
+    parts: Anatomy | None = None,
 ) -> tuple[nn.Module, Tensor, Tensor]:
     """A network that gives the output to explain as a tensor, and inputs and targets as it takes them.
 
@@ -240,16 +252,18 @@ def prepared(
         batch_size: samples in one pass.
         output: what is explained, as `verax.explain` takes it.
         trusting: take a network to have the outputs that it had last; for those who notice when it has not.
+        parts: what the network is made of, where somebody knows it.
 
     Returns:
         The network, inputs on its device and in its precision, and what is explained of each sample.
     """
     asked = explained(model, output)
     given = check_inputs(inputs)
-    x = given.detach().to(device_of(model), dtype_of(model, given.dtype)).clone()
+    parts = parts or Anatomy.of(model)
+    x = given.detach().to(parts.device, parts.dtype(given.dtype)).clone()
     if targets is None:
-        scores, plain = _asked(asked, x, batch_size)
+        scores, plain = _asked(asked, parts, x, batch_size)
         chosen = scores.argmax(1)
     else:
-        chosen, plain = _chosen(asked, x, batch_size, targets, trusting)
+        chosen, plain = _chosen(asked, parts, x, batch_size, targets, trusting)
     return asked if plain else Explained(asked, "logit"), x, chosen.to(x.device)

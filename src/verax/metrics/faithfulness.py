@@ -37,7 +37,8 @@ from verax.methods.inputs import (
     running,
 )
 from verax.methods.limits import number_from, whole_from
-from verax.networks.inference import undisturbed
+from verax.networks.anatomy import device_of
+from verax.networks.inference import fixed_kernels, undisturbed
 from verax.seeding import Streams
 
 PERTURBATIONS = ("noise", "square")
@@ -53,9 +54,7 @@ def _finite(attributions: Tensor, inputs: Tensor) -> Tensor:
 @contextmanager
 def _measured(model: nn.Module, inputs: Tensor) -> Iterator[None]:
     """Eval mode, full float32 and fixed algorithms, so that a GPU gives the CPU's scores."""
-    cudnn = torch.backends.cudnn
-    exact = cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False)
-    with undisturbed(model), exact, running(inputs.shape):
+    with undisturbed(model), fixed_kernels(device_of(model)), running(inputs.shape):
         yield
 
 

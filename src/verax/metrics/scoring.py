@@ -27,7 +27,7 @@ from verax.metrics import (
 )
 from verax.metrics.own import measure, own_metrics, reads
 from verax.metrics.superpixels import patch_sums
-from verax.networks.inference import device_of
+from verax.networks.anatomy import device_of
 from verax.protocols import PROTOCOLS, Prepared, exact, sound, truth_of
 from verax.protocols import faithfulness as asking
 from verax.protocols import published as pictures

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from verax.networks.inference import device_of, undisturbed
+from verax.networks.anatomy import device_of
+from verax.networks.inference import undisturbed
 from verax.networks.losses import Loss
 from verax.tasks.base import Trainable
 

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from verax import registry
 from verax.errors import InvalidInput, InvalidParameter
-from verax.networks.inference import device_of, predictions
+from verax.networks.anatomy import device_of
+from verax.networks.inference import predictions
 from verax.seeding import Streams
 from verax.tasks.base import Task, Trainable
 

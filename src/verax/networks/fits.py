@@ -35,7 +35,8 @@ from torch import Tensor, nn
 from verax import registry, seeding
 from verax.correlations import correlation
 from verax.errors import InvalidParameter
-from verax.networks.inference import device_of, logits_of, outputs, undisturbed
+from verax.networks.anatomy import device_of
+from verax.networks.inference import logits_of, outputs, undisturbed
 from verax.tasks.base import Regression
 
 HELD_OUT = 10_000  # samples behind R2

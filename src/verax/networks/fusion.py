@@ -15,7 +15,8 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules import module as _modules
+
+from verax.networks.anatomy import untouched
 
 _REFUSED: set[tuple[object, ...]] = set()
 """Shapes for which cuDNN has no kernel that does all of it."""
@@ -78,7 +79,7 @@ def pairs(model: nn.Module) -> list[tuple[nn.Conv2d, nn.ReLU]]:
         (one, other)
         for row in _chains(model)
         for one, other in pairwise(row)
-        if isinstance(one, nn.Conv2d) and _plain(one) and type(other) is nn.ReLU and not watched(other)
+        if isinstance(one, nn.Conv2d) and _plain(one) and type(other) is nn.ReLU and untouched(other)
     ]
     uses = [id(module) for _, module in model.named_modules(remove_duplicate=False)]
     return [(one, other) for one, other in found if uses.count(id(one)) == uses.count(id(other)) == 1]
@@ -86,7 +87,7 @@ def pairs(model: nn.Module) -> list[tuple[nn.Conv2d, nn.ReLU]]:
 
 def _chains(model: nn.Module) -> Iterator[nn.Sequential]:
     if type(model) is nn.Sequential:
-        if not watched(model):
+        if untouched(model):
             yield model
             yield from chain.from_iterable(map(_chains, model))
     elif vars(type(model)).get("chained") is True:  # subclasses may have another order
@@ -96,28 +97,7 @@ def _chains(model: nn.Module) -> Iterator[nn.Sequential]:
 def _plain(layer: nn.Conv2d) -> bool:
     places = (layer.stride, layer.padding, layer.dilation)
     simple = layer.groups == 1 and layer.padding_mode == "zeros" and all(isinstance(p, tuple) for p in places)
-    usual = type(layer) is nn.Conv2d and nn.Conv2d._conv_forward is _CONVOLVE
-    own = "_conv_forward" in vars(layer)
-    return usual and simple and layer.bias is not None and not (own or watched(layer))
-
-
-_CONVOLVE = nn.Conv2d._conv_forward
-
-
-def watched(module: nn.Module) -> bool:
-    """Whether somebody looks at what a module gets and gives, or has changed what it does."""
-    hooks: list[Any] = [_modules._global_forward_hooks, _modules._global_forward_pre_hooks]
-    hooks += [_modules._global_backward_hooks, _modules._global_backward_pre_hooks]
-    hooks += [module._forward_hooks, module._forward_pre_hooks]
-    hooks += [module._backward_hooks, module._backward_pre_hooks]
-    changed = _FORWARDS.get(type(module)) not in (None, type(module).forward)
-    return any(hooks) or changed or "forward" in module.__dict__
-
-
-_FORWARDS: dict[type[nn.Module], Any] = {
-    kind: kind.forward for kind in (nn.Conv2d, nn.ReLU, nn.Sequential, nn.Linear, nn.LayerNorm, nn.GELU)
-}
-"""What layers of PyTorch do, as it was at first."""
+    return type(layer) is nn.Conv2d and simple and layer.bias is not None and untouched(layer)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from verax.networks.fusion import watched
+from verax.networks.anatomy import untouched
 
 PICTURE, PATCH, WIDTH, HEADS, DEPTH = 64, 8, 128, 4, 6
 
@@ -100,10 +100,15 @@ def _usual(block: nn.Module) -> bool:
         return False
     norms, linear = (block.norm1, block.norm2), (attention.joint, attention.out)
     parts = (block, attention, dense, *norms, *linear, *dense)
-    whole = all(type(norm) is nn.LayerNorm and norm.weight is not None for norm in norms)
+    whole = all(map(_normalises, norms))
     right = all(type(layer) is nn.Linear for layer in linear)
     shifted = all(getattr(part, "bias", 0) is not None for part in parts)
-    return whole and right and shifted and not any(map(watched, parts))
+    return whole and right and shifted and all(map(untouched, parts))
+
+
+def _normalises(norm: nn.Module) -> bool:
+    """Whether a layer normalises every token by itself, with a scale of its own."""
+    return type(norm) is nn.LayerNorm and norm.normalized_shape == (WIDTH,) and norm.weight is not None
 
 
 _DENSE: list[type[nn.Module]] = [nn.Linear, nn.GELU, nn.Linear]
@@ -136,13 +141,9 @@ class ViT(nn.Module):
         """Whether all blocks are as they were made and nobody looks into them, so that others may do it."""
         if torch._C._functorch.maybe_current_level() is not None:  # `torch.func` sees no function of our own
             return False
-        blocks = self.blocks
-        return (
-            type(blocks) is nn.Sequential
-            and len(blocks) > 0
-            and not watched(blocks)
-            and all(map(_usual, blocks))
-        )
+        blocks, norm = self.blocks, self.norm
+        rows = type(blocks) is nn.Sequential and len(blocks) > 0 and untouched(blocks)
+        return rows and _normalises(norm) and untouched(norm) and all(map(_usual, blocks))
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of pictures."""

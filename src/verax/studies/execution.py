@@ -23,7 +23,8 @@ from verax.metrics import Metric
 from verax.metrics.own import measure, prepared_by, reads
 from verax.metrics.scoring import score
 from verax.networks import batches, certificates, fits, library
-from verax.networks.inference import device_of, outputs
+from verax.networks.anatomy import device_of
+from verax.networks.inference import outputs
 from verax.protocols import truth_of
 from verax.studies.entries import Result
 from verax.studies.spec import Study

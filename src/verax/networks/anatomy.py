@@ -1,0 +1,225 @@
+"""What a network is made of: modules and weights, whose code runs in it, and whether samples meet in it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.modules import module as _modules
+
+
+class Anatomy(NamedTuple):
+    """All that one walk through a network finds.
+
+    A walk takes as long as a small dense layer, and what it finds is asked for several times for each map.
+
+    Attributes:
+        modules: as ``model.modules()`` gives them.
+        weights: as ``model.parameters()`` gives them.
+        device: where the weights are; CPU for a network without any.
+    """
+
+    modules: list[nn.Module]
+    weights: list[nn.Parameter]
+    device: torch.device
+
+    @classmethod
+    def of(cls, model: nn.Module) -> Anatomy:
+        """A walk."""
+        modules = modules_of(model)
+        weights = weights_of(model, modules)
+        first = weights[0] if weights else next(model.buffers(), None)
+        return cls(modules, weights, torch.device("cpu") if first is None else first.device)
+
+    def dtype(self, given: torch.dtype) -> torch.dtype:
+        """The floating-point type of the weights; without any, the inputs' own (at least float32)."""
+        usual = given if given == torch.float64 else torch.float32
+        return next((weight.dtype for weight in self.weights if weight.is_floating_point()), usual)
+
+
+def modules_of(model: nn.Module) -> list[nn.Module]:
+    """All modules, as ``model.modules()`` gives them, in a fraction of the time."""
+    found: dict[nn.Module, None] = {}
+    left: list[nn.Module | None] = [model]
+    while left:
+        module = left.pop()
+        if module is None or module in found:
+            continue
+        if _has_own_ways(type(module)):
+            found.update(dict.fromkeys(module.modules()))
+            continue
+        found[module] = None
+        if module._modules:
+            left.extend(reversed(module._modules.values()))
+    return list(found)
+
+
+def _has_own_ways(kind: type[nn.Module]) -> bool:
+    """Whether modules of a kind say for themselves what they are made of."""
+    own = kind.modules is not nn.Module.modules or kind.named_modules is not nn.Module.named_modules
+    return own or issubclass(kind, torch.jit.ScriptModule)
+
+
+def hidden_in(modules: Iterable[nn.Module]) -> list[nn.Module]:
+    """What modules are made of that say for themselves what they are made of: ``eval()`` reaches it too."""
+    found: list[nn.Module] = []
+    for module in modules:
+        if _has_own_ways(type(module)):
+            for child in module.children():
+                found += [*modules_of(child), *hidden_in([child])]
+    return found
+
+
+def weights_of(model: nn.Module, modules: Iterable[nn.Module] | None = None) -> list[nn.Parameter]:
+    """All parameters, as ``model.parameters()`` gives them; `modules` are those of the model, where known."""
+    kind, usual = type(model), nn.Module
+    own = kind.parameters is not usual.parameters or kind.named_parameters is not usual.named_parameters
+    if own or _has_own_ways(kind):
+        return list(model.parameters())
+    found: dict[int, nn.Parameter] = {}
+    for module in modules_of(model) if modules is None else modules:
+        for weight in module._parameters.values():
+            if weight is not None:
+                found.setdefault(id(weight), weight)
+    return list(found.values())
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model's weights are; CPU for a model without any."""
+    return Anatomy.of(model).device
+
+
+_LAYERS: dict[type[nn.Module], Callable[..., Any]] = {
+    kind: kind.forward
+    for kind in (
+        *(nn.Sequential, nn.Identity, nn.Flatten, nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d),
+        *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus),
+        *(nn.BatchNorm1d, nn.BatchNorm2d, nn.LayerNorm, nn.GroupNorm, nn.Dropout, nn.Dropout2d, nn.Softmax),
+        *(nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d),
+        *(nn.ZeroPad2d, nn.AdaptiveMaxPool2d),
+    )
+}
+"""Layers that call nothing but PyTorch, and what they call as it was at first."""
+
+_CALLS = nn.Module.__call__, nn.Module._wrapped_call_impl, nn.Module._call_impl
+_CONVOLVE = {kind: kind._conv_forward for kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d)}
+_OVERRIDES = frozenset(
+    ("forward", "_forward_impl", "_conv_forward", "_call_impl", "_wrapped_call_impl", "_compiled_call_impl")
+)
+"""What a module of its own would do otherwise than its class."""
+
+
+def homely(modules: Iterable[nn.Module]) -> bool:
+    """Whether all modules are plain layers of PyTorch, so that nobody else's code runs in them."""
+    return _unwatched() and all(map(_plain, modules))
+
+
+def untouched(module: nn.Module) -> bool:
+    """Whether nobody looks at what a module gets and gives, or has changed what it or its class does."""
+    return _unwatched() and _as_made(module) and _usual(type(module))
+
+
+def _unwatched() -> bool:
+    """Whether no hooks of the whole process see every module, and modules are called as at first."""
+    everywhere = (_modules._global_forward_hooks, _modules._global_forward_pre_hooks)
+    if any(everywhere) or _modules._global_backward_hooks or _modules._global_backward_pre_hooks:
+        return False
+    return (nn.Module.__call__, nn.Module._wrapped_call_impl, nn.Module._call_impl) == _CALLS
+
+
+def _plain(module: nn.Module) -> bool:
+    kind = type(module)
+    return kind in _LAYERS and _usual(kind) and _as_made(module) and _plainly_weighted(module)
+
+
+def _usual(kind: type[nn.Module]) -> bool:
+    """Whether a class does what it was made to do."""
+    if kind.__call__ is not _CALLS[0]:
+        return False
+    if kind in _CONVOLVE and kind._conv_forward is not _CONVOLVE[kind]:
+        return False
+    return _LAYERS[kind] is kind.forward if kind in _LAYERS else _at_home(kind)
+
+
+def _at_home(kind: type[nn.Module]) -> bool:
+    """Whether a class is the one of its module, and what it does was written there."""
+    home: dict[str, Any] = getattr(sys.modules.get(kind.__module__), "__dict__", {})
+    steps = kind.forward, getattr(kind, "_forward_impl", kind.forward)
+    return home.get(kind.__name__) is kind and all(
+        getattr(step, "__globals__", None) is home for step in steps
+    )
+
+
+def _as_made(module: nn.Module) -> bool:
+    """Whether a module has no hooks and no ways of its own."""
+    own = module.__dict__
+    if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"]:
+        return False
+    return not own["_backward_pre_hooks"] and _OVERRIDES.isdisjoint(own)
+
+
+def _plainly_weighted(module: nn.Module) -> bool:
+    """Whether weights are no tensors of a kind of their own, which may do anything."""
+    for weight in module._parameters.values():  # a loop: this is asked of every layer for every map
+        if weight is not None and type(weight) is not nn.Parameter:
+            return False
+    return True
+
+
+_CHAINS = {
+    "torchvision.models.alexnet": ("AlexNet",),
+    "torchvision.models.resnet": ("ResNet", "BasicBlock", "Bottleneck"),
+    "torchvision.models.vgg": ("VGG",),
+    "verax.networks.resnet": ("Block",),
+    "verax.networks.vgg": ("VGG16",),
+}
+"""Modules that send pictures through their parts, sum them up and flatten each, and do nothing else."""
+_SUMS = ("BasicBlock", "Bottleneck", "Block")
+
+
+def _chain(module: nn.Module) -> bool:
+    kind = type(module)
+    if kind.__name__ not in _CHAINS.get(kind.__module__, ()) or not (_as_made(module) and _usual(kind)):
+        return False
+    # parts that are no modules: functions, and modules that it does not name
+    if any(callable(value) for name, value in vars(module).items() if name != "_norm_layer"):
+        return False
+    # a sum of a picture and a flat one would be a sum of all with all
+    return kind.__name__ not in _SUMS or not any(isinstance(part, nn.Flatten) for part in module.modules())
+
+
+_PLANAR = (
+    *(nn.Conv2d, nn.BatchNorm2d, nn.GroupNorm, nn.Dropout2d, nn.ZeroPad2d, nn.MaxPool2d, nn.AvgPool2d),
+    *(nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d),
+)
+"""Layers that take pictures ``(N, C, H, W)``; three dimensions are one picture to them."""
+_LINED = (nn.Conv1d, nn.Conv3d, nn.MaxPool1d, nn.AvgPool1d, nn.AdaptiveAvgPool1d, nn.AdaptiveMaxPool1d)
+"""Layers that take neither pictures nor vectors, or vectors for one sample."""
+
+
+def apart(model: nn.Module, ndim: int) -> bool:
+    """Whether a network surely treats every sample by itself, for inputs of `ndim` dimensions.
+
+    Known are plain layers of PyTorch in a row and some common networks made of them, whose samples stay in
+    the first of two or four dimensions; of all others nothing is known.
+    """
+    return (
+        ndim in (2, 4)
+        and _unwatched()
+        and all((_plain(layer) and _keeps_apart(layer, ndim)) or _chain(layer) for layer in modules_of(model))
+    )
+
+
+def _keeps_apart(layer: nn.Module, ndim: int) -> bool:
+    if isinstance(layer, nn.Flatten):  # of fewer dimensions a picture would be left, and taken for one sample
+        return layer.start_dim == 1 and layer.end_dim == -1
+    if isinstance(layer, nn.Softmax):
+        return layer.dim in (1, -1)
+    if isinstance(layer, nn.LayerNorm):
+        return len(layer.normalized_shape) == 1
+    if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d) and (layer.training or layer.running_mean is None):
+        return False  # statistics of the batch
+    return not isinstance(layer, _LINED) and (ndim == 4 or not isinstance(layer, _PLANAR))
