@@ -207,6 +207,15 @@ def test_exact_reads_pictures_with_values():
     assert wrong["pearson"].isna().tolist() == [False, True, False]
 
 
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16])
+def test_membership_of_any_type_is_one_of_as_many_as_there_are(kind):
+    strength = torch.tensor([[3.0, 1.0, 1.0, 0.0]], dtype=kind, requires_grad=True)
+    assert agreement.membership(strength, 2).tolist() == [[1.0, 0.5, 0.5, 0.0]]
+    for k in (0, 5):
+        with pytest.raises(InvalidParameter, match=f"1 to 4 strongest elements, not {k}"):
+            agreement.membership(strength, k)
+
+
 def test_refusals_are_sentences():
     cases = vector_cases()
     with pytest.raises(InvalidInput, match="for pictures; vectors are scored by 'exact'"):

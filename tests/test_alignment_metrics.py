@@ -507,3 +507,16 @@ def test_own_ranges_are_taken_as_they_are():
         assert "Human Aligned" in case_of(
             float(f"0.{score:02d}") if score < 100 else 1.0, 0.5, 0.5, 1.0, ends
         )
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [1.0, 1e38, 1e305])
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_map_is_what_it_is_beside_any_other(kind, scale, signed):
+    drawn = torch.rand(1, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    one = ((drawn * 6 - 3 * signed).clamp(-3.3, 3.3) * scale).to(kind)
+    beside = torch.cat([one, torch.full_like(one, torch.nan), -one])
+    for rule in ("threshold:0.5", "std:1", "top:5", "percentile:90"):
+        alone, among = binarise(one, rule), binarise(beside, rule)
+        assert torch.equal(alone[0], among[0]), rule
+    assert bool(binarise(one, "top:5").any()) == bool((one.double().abs() <= 1e300).all())

@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import threading
 import time
 from pathlib import Path
@@ -85,6 +86,40 @@ def test_what_is_interrupted_keeps_all_that_was_to_be_kept(store):
     assert store.read(OTHER) is not None
 
 
+def test_however_often_somebody_interrupts_nothing_is_left_in_the_middle_of_a_file(store, monkeypatch):
+    put, begun = Store.put, threading.Event()
+
+    def slow(self, entry):
+        begun.set()
+        time.sleep(0.5)
+        put(self, entry)
+
+    def press():
+        begun.wait(60)
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)
+
+    monkeypatch.setattr(Store, "put", slow)
+    before = threading.active_count()
+    presses = threading.Thread(target=press)
+    presses.start()
+
+    def kept():
+        with keeping() as keep:
+            keep(store, (pack(KEY, result()),))
+            keep(store, (pack(OTHER, result()),))
+            time.sleep(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        kept()
+    presses.join()
+    assert threading.active_count() == before
+    assert store.read(KEY) is not None
+    assert store.read(OTHER) is not None
+    assert not list(store.folder.rglob(".*"))
+
+
 def test_what_cannot_be_kept_is_said_in_the_end(store, monkeypatch):
     def full(self, entry):
         raise OutputError("No space left on device.")
@@ -151,6 +186,14 @@ def harmed(store, harm):
             head.unlink()
             (head / "inner").mkdir(parents=True)
             return "a folder is in its place"
+        case "head is a pipe":
+            head.unlink()
+            os.mkfifo(head)
+            return "a pipe or a device is in its place"
+        case "part is a pipe":
+            part.unlink()
+            os.mkfifo(part)
+            return "a pipe or a device is in its place"
         case "older":
             content = json.loads(head.read_text())
             head.write_text(json.dumps({**content, "format": FORMAT - 1}))
@@ -168,6 +211,8 @@ HARMS = [
     "head of zeros",
     "head flipped",
     "head is a folder",
+    "head is a pipe",
+    "part is a pipe",
     "part truncated",
     "part flipped",
     "tensors flipped",

@@ -568,6 +568,7 @@ def test_figure_7_counts_the_buckets_of_the_paper():
         ({"name": "../evil"}, InvalidStudy, "name"),
         ({"taks": []}, InvalidStudy, r"did you mean 'tasks'\?$"),
         ({"protocols": ["exact"]}, InvalidStudy, "not the value of every element"),
+        ({"tasks": ["shapes"], "protocols": ["sound:shapley"]}, InvalidStudy, "knows the truth 'exact' only"),
         ({"samples": 10**9}, InvalidStudy, "too large"),
         ({"renderer": "blender"}, UnknownName, "renderer"),
         ({"background": "pink"}, InvalidParameter, "background"),

@@ -70,6 +70,9 @@ def top_size(elements: int, share: float = SHARE) -> int:
 
 def membership(strength: Tensor, k: int) -> Tensor:
     """The probability of each element to be among the k strongest of its row, ties drawn at random."""
+    if not 0 < k <= strength.shape[1]:
+        raise InvalidParameter(f"There are 1 to {strength.shape[1]} strongest elements, not {k}.")
+    strength = strength.detach().double()
     level = pixels.placed(strength, [strength.shape[1] - k])
     above, tied = strength > level, strength == level
     free = (k - above.sum(1, keepdim=True)).to(strength) / tied.sum(1, keepdim=True)

@@ -173,13 +173,14 @@ class Flat:
         values = values.contiguous()
         about = pixels.measure(values)
         signed = not about.plain
-        if signed:
-            low, high = values.amin(1, keepdim=True), values.amax(1, keepdim=True)
-            # NaN and infinity show in them, and so does a span that the type cannot hold
-            if not bool((high - low).isfinite().all()):
-                good = torch.maximum(low.abs(), high.abs()).double() <= LIMIT
-                values = torch.where(good, values.double(), 0.0)
-                about = pixels.measure(values)
+        most = values.gather(1, about.place)
+        low, most = (values.amin(1, keepdim=True), values.amax(1, keepdim=True)) if signed else (most, most)
+        # NaN and infinity show in them, and so does a span that the type cannot hold
+        good = torch.maximum(low.abs(), most.abs()).double() <= LIMIT
+        wide = good & ~(most - low).isfinite()
+        if bool((~good | wide).any()):  # row by row: a map is what it is beside any other
+            values = torch.where(good, torch.where(wide, values / 4, values), 0.0)
+            about = pixels.measure(values)
         high = values.gather(1, about.place)
         flat = values[:, 0] == high[:, 0]
         if flat.any():  # only these can be

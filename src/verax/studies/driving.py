@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Set
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -123,10 +124,30 @@ def keeping() -> Iterator[Keep]:
         while len(waiting) > _WAITING or (waiting and waiting[0].done()):
             waiting.popleft().result()
 
-    with ThreadPoolExecutor(1) as pool:
+    pool = ThreadPoolExecutor(1)
+    try:
         yield keep
         while waiting:
             waiting.popleft().result()
+    finally:
+        _ended(pool)
+
+
+def _ended(pool: ThreadPoolExecutor) -> None:
+    """Wait until a thread has done all that it was given, however often somebody interrupts.
+
+    An interruption while a thread is joined would leave it behind, in the middle of a file.
+    """
+    done, interruption = threading.Event(), None
+    pool.submit(done.set)
+    while not done.is_set():
+        try:
+            done.wait()
+        except BaseException as error:  # it is raised below
+            interruption = error
+    pool.shutdown()
+    if interruption is not None:
+        raise interruption
 
 
 @dataclass

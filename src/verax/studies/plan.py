@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import torch
 
-from verax.errors import InvalidStudy, WeightsError
+from verax.errors import InvalidParameter, InvalidStudy, WeightsError
 from verax.methods import CONTROLS
 from verax.methods.base import METHODS, Method
 from verax.methods.controls import CONSTANT, controls_for
@@ -25,7 +25,7 @@ from verax.metrics.own import own_metrics
 from verax.networks import NETWORKS, VERSIONS, lasting, library, names, records
 from verax.networks.regression import SOLVED
 from verax.networks.wired import WIRED
-from verax.protocols import PROTOCOLS
+from verax.protocols import PROTOCOLS, truth_of
 from verax.studies.failures import Failure
 from verax.studies.spec import MethodSpec, Study
 from verax.studies.units import (
@@ -228,6 +228,12 @@ def _task(name: str, study: Study) -> Learnable:
             f"{found.name} knows where the truth lies, not the value of every element, which the protocol "
             "'exact' compares."
         )
+    others = [truth_of(protocol) for protocol in study.protocols if ":" in protocol]
+    for truth in others:
+        try:
+            found.retell(found.cases(n=1, seed=study.seed), truth)
+        except InvalidParameter as error:
+            raise InvalidStudy(str(error)) from error
     return found
 
 

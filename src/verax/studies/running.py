@@ -313,7 +313,8 @@ def _tabled(driver: Driver, target: Path) -> Gathered:
             raise _Lost(found.lost)
         if not any(cell.method is not None and cell.key in found.results for cell in plan.cells):
             reasons = [entry["reason"] for entry in (*driver.tally.failures, *driver.tally.skipped)]
-            raise MethodFailed("No method gave a result: " + "; ".join(reasons[:3]))
+            first = [reason.rstrip(".") for reason in dict.fromkeys(reasons)][:3]
+            raise MethodFailed(f"No method gave a result: {'; '.join(first)}.")
         # from here on the folder is that of this study, and no run before all of it is written
         facts = {"study": plan.study.model_dump(), "plan": plan.key, "code": code_digest(), UNFINISHED: True}
         write_atomically(target / MANIFEST, json.dumps(facts, default=repr).encode())

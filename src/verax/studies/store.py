@@ -143,7 +143,7 @@ class Store:
         if key not in self:
             return None
         try:
-            head = self._head(key).read_bytes()
+            head = _bytes(self._head(key))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -152,7 +152,7 @@ class Store:
             raise OutputError(f"Cannot read {str(self._head(key))!r}: {error.strerror}.") from error
         try:
             content, place = read_head(key, head), self.place(key)
-            parts = {name: (place / name).read_bytes() for name in named_parts(content)}
+            parts = {name: _bytes(place / name) for name in named_parts(content)}
             check(content, parts)
         except FileNotFoundError as error:
             raise Damaged("a part is missing") from error
@@ -233,6 +233,13 @@ class Store:
             file.close()
             return None
         return file
+
+
+def _bytes(path: Path) -> bytes:
+    """What a file holds; for a pipe in its place one would wait for ever."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise Damaged("a pipe or a device is in its place")
+    return path.read_bytes()
 
 
 def _folders(folder: Path) -> Iterator[Path]:

@@ -58,6 +58,8 @@ def contents(path: Path) -> pd.DataFrame:
 
 
 def _batches(path: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    if path.exists() and not path.is_file():
+        raise MissingFile(f"The scores of {str(path.parent)!r} are no file.")
     try:
         with pq.ParquetFile(path, read_dictionary=list(WORDS)) as file:
             _check(path, file.schema_arrow)
