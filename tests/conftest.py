@@ -8,7 +8,8 @@ import signal
 
 import pytest
 
-from verax.engine import convolutions, kernels, layouts, spots
+from verax.engine import convolutions, features, kernels, layouts, multipliers, passes, spots
+from verax.errors import UnsupportedOperation
 
 
 def pytest_addoption(parser):
@@ -21,6 +22,10 @@ def pytest_configure(config):
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def _refused(*_):
+    raise UnsupportedOperation("Graphs begin at the input.")
+
+
 @pytest.fixture(autouse=True)
 def fast_paths(request, monkeypatch):
     wanted = request.config.getoption("--fast-paths")
@@ -29,6 +34,10 @@ def fast_paths(request, monkeypatch):
     least = 0 if wanted == "always" else 2**62
     for module, name in ((convolutions, "_WORTH"), (convolutions, "_WORTH_ON_CPU"), (layouts, "_ROWS")):
         monkeypatch.setattr(module, name, least)
+    if wanted == "never":
+        for module in (features, multipliers, passes):
+            monkeypatch.setattr(module, "apart", lambda *_: False)
+        monkeypatch.setattr(features, "_begun", _refused)
     monkeypatch.setattr(spots, "_FEW", 1 if wanted == "always" else -1)
     monkeypatch.setattr(spots, "_CHANNELS", 1)
     if wanted == "always":

@@ -10,11 +10,12 @@ from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
 from spellings import SPELLINGS, Between, Spelled, plain, residual
-from verax.engine import rules
-from verax.engine.multipliers import Rectified, deeplift
+from verax.engine import multipliers, rules
+from verax.engine.multipliers import Rectified, deeplift, rectified
 from verax.engine.passes import propagate
 from verax.engine.relevance import LRP, Composite, deep_taylor
 from verax.errors import UnsupportedOperation
+from verax.networks.anatomy import apart
 
 TARGETS = torch.tensor([0, 1, 2, 3, 4, 0])
 
@@ -240,6 +241,51 @@ def test_maps_do_not_depend_on_the_batch(method):
     whole = METHODS[method](model, x)
     again = METHODS[method](model, x.flip(0).flip(0).clone())
     assert torch.equal(whole, again)
+
+
+CURVES = {
+    "ReLU": lambda: [nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.ReLU()],
+    "in place": lambda: [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.MaxPool2d(2)],
+    "twice": lambda: [nn.Conv2d(3, 4, 3), *[nn.ReLU()] * 2, nn.Conv2d(4, 4, 3)],
+    "ReLU6": lambda: [nn.Conv2d(3, 4, 3), nn.ReLU6(), nn.Conv2d(4, 4, 3), nn.ReLU()],
+    "leaky": lambda: [nn.Conv2d(3, 4, 3), nn.LeakyReLU(0.0), nn.Conv2d(4, 4, 3), nn.LeakyReLU(0.1)],
+    "smooth": lambda: [nn.Conv2d(3, 4, 3), nn.GELU(), nn.Conv2d(4, 4, 3), nn.ELU(inplace=True), nn.ReLU()],
+    "frozen": lambda: [nn.Conv2d(3, 4, 3).requires_grad_(False), nn.ReLU(inplace=True)],
+}
+
+
+@pytest.mark.parametrize("gate", [True, False])
+@pytest.mark.parametrize("name", CURVES)
+def test_rules_in_the_modules_of_known_networks_are_those_of_the_engine(name, gate, monkeypatch):
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        model = nn.Sequential(*CURVES[name](), nn.Flatten(), nn.LazyLinear(3)).double().eval()
+        x = torch.randn(9, 3, 8, 8).double()
+        model(x)
+    model[-1] = nn.Linear(model[-1].in_features, 3).double()  # no longer a lazy one
+    before = [dict(module.__dict__) for module in model.modules()]
+    targets = torch.arange(9) % 3
+    assert apart(model, 4)
+    found = rectified(model, x, targets, gate)
+    wanted = propagate(Rectified(gate), model, x, targets)[0]
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
+    assert [dict(module.__dict__) for module in model.modules()] == before
+    monkeypatch.setattr(multipliers, "apart", lambda *_: False)
+    torch.testing.assert_close(rectified(model, x, targets, gate), wanted)
+
+
+@pytest.mark.parametrize(
+    ("layers", "words"),
+    [
+        ([nn.ReLU(), nn.Linear(5, 2)], "shapes cannot be multiplied"),
+        ([nn.Sigmoid(), nn.ReLU(inplace=True), nn.Linear(3, 2)], "modified by an inplace operation"),
+    ],
+)
+def test_rules_in_modules_are_taken_out_again_whatever_happens(layers, words):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), *layers)
+    with pytest.raises(RuntimeError, match=words):
+        rectified(model, torch.rand(2, 4), torch.zeros(2, dtype=torch.long), True)
+    assert not any("forward" in module.__dict__ for module in model.modules())
 
 
 def test_rectified_signals_equal_captum():

@@ -234,6 +234,13 @@ def test_samples_that_somebody_mixes_in_a_common_network_are_noticed(change, mon
         METHODS["guided"](model, x, TARGETS)
 
 
+def test_layers_that_would_take_tokens_for_pictures_are_not_sure():
+    model = initialise("vit", 3, 0)
+    assert apart(model, 4)
+    model.blocks[1].dense.append(nn.AdaptiveAvgPool2d((65, 128)))
+    assert not apart(model, 4)
+
+
 def test_sums_of_pictures_and_flat_ones_are_sums_of_all_with_all():
     block = Block(3, 3, 1)
     block.around = nn.Flatten()

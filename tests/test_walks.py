@@ -211,9 +211,10 @@ def test_precision_and_cudnn_are_set_for_a_method_and_put_back(kind):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_layers_of_pytorch_alone_are_homely():
     assert homely(modules_of(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten())))
-    assert not homely(modules_of(initialise("vit", 2, 0)))  # has classes of its own
+    assert homely(modules_of(initialise("vit", 2, 0)))  # a known network
+    assert not homely(modules_of(nn.Sequential(nn.TransformerEncoderLayer(4, 2))))
     for name in MODELS:
-        assert homely(modules_of(MODELS[name]())) == (name in ("plain", "none"))
+        assert homely(modules_of(MODELS[name]())) == (name in ("plain", "none", "resnet18", "vit"))
 
 
 def test_the_newer_switch_of_precision_is_no_obstacle_on_a_cpu(monkeypatch):

@@ -7,7 +7,7 @@ no hook is registered and nothing has to be named.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +19,7 @@ from verax.engine.gradients import UNCONNECTED, connected, leaf, select, slopes_
 from verax.engine.operations import FACTORIES, SHAPED, read, tensors_in
 from verax.engine.pictures import Pictures
 from verax.errors import InvalidInput, InvalidParameter, UnsupportedOperation, suggestion
+from verax.networks.anatomy import apart, submodule
 
 Edit = Callable[[Tensor], Tensor]
 
@@ -71,7 +72,7 @@ class _Reaching(TorchFunctionMode):
         mark._verax_touched = True
 
     @staticmethod
-    def touched(tensor: Tensor) -> bool:
+    def touched(tensor: object) -> bool:
         """Whether a tensor is known to depend on the input."""
         return hasattr(tensor, "_verax_touched")
 
@@ -127,12 +128,11 @@ class _Hooked:
     """A named layer: what it gave at its calls, or a change of that."""
 
     def __init__(self, model: nn.Module, layer: str) -> None:
-        modules = dict(model.named_modules())
-        if layer not in modules or layer == "":
-            raise InvalidParameter(
-                f"The network has no layer {layer!r}{suggestion(layer, [m for m in modules if m])}"
-            )
-        self.model, self.layer, self.module = model, layer, modules[layer]
+        found = submodule(model, layer)
+        if found is None:
+            names = [name for name, _ in model.named_modules() if name]
+            raise InvalidParameter(f"The network has no layer {layer!r}{suggestion(layer, names)}")
+        self.model, self.layer, self.module = model, layer, found
 
     def run(self, inputs: Tensor, place: int = -1, edit: Edit | None = None) -> tuple[object, list[Any]]:
         """The network's outputs and all that the layer gave.
@@ -214,10 +214,12 @@ def _begun(hooked: _Hooked, inputs: Tensor) -> tuple[Any, Tensor, int, int]:
     """
     entry = inputs.detach().clone()
     watcher = _Reaching(entry)
+    known = apart(hooked.model, inputs.ndim)  # one thing after the other, and the channels where they were
     begun: list[tuple[Tensor, int]] = []
 
     def begin(given: Any) -> Tensor:
-        if not isinstance(given, Tensor) or given.ndim != 4 or not watcher.touched(given) or watcher.cuts:
+        sure = known or (watcher.touched(given) and not watcher.cuts)
+        if not isinstance(given, Tensor) or given.ndim != 4 or not sure:
             raise UnsupportedOperation(UNCONNECTED)
         channels = watcher.pictures.channels(given) or 1
         with torch._C.DisableTorchFunction():
@@ -229,7 +231,7 @@ def _begun(hooked: _Hooked, inputs: Tensor) -> tuple[Any, Tensor, int, int]:
         begun.append((source, channels))
         return onward
 
-    with torch.no_grad(), watcher:
+    with torch.no_grad(), nullcontext() if known else watcher:
         outputs, _ = hooked.run(entry, edit=begin)
     source, channels = begun[-1]
     return outputs, source, len(begun) - 1, channels

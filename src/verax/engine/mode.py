@@ -303,10 +303,14 @@ class Engine(TorchFunctionMode):
         """Called when the network asks whether something made from its input is true."""
 
     def norm(self, operation: Operation) -> Tensor:
-        """Batch normalisation in eval mode is a scale and a shift."""
-        scale, shift = batch_norm_affine(operation)
-        result: Tensor = operation.args[0] * scale + shift
-        return result
+        """Batch normalisation in eval mode is a scale and a shift; to go back, the scale is enough."""
+        x, (scale, shift) = operation.args[0], batch_norm_affine(operation)
+        if scale.dtype != x.dtype:
+            result: Tensor = x * scale + shift
+            return result
+        with torch.no_grad():
+            value = operation(x.detach())
+        return attach(value, lambda g: (g * scale,), x, spare=True)
 
     def dropout(self, operation: Operation) -> Any:
         """Dropout must be switched off."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from verax.engine.conditions import refuse
-from verax.engine.gradients import select
+from verax.engine.gradients import gradient, select
 from verax.engine.linear import (
     LinearCall,
     batch_norm_affine,
@@ -28,6 +30,7 @@ from verax.engine.passes import propagate
 from verax.engine.rules import adjoint
 from verax.engine.slopes import Sum, reveal_cancel_linear, reveal_cancel_sum, slope, softmax_slopes
 from verax.errors import UnsupportedOperation
+from verax.networks.anatomy import apart, modules_of
 
 
 def _rectifier(operation: Operation) -> bool:
@@ -77,6 +80,50 @@ class Rectified(Engine):
         if cut:
             return super().unknown(operation, cut)
         return self.activation(operation)
+
+
+def _gated(curve: nn.ReLU, x: Tensor) -> Tensor:
+    """A ReLU that rectifies what comes back, in the words of autograd."""
+    y = nn.ReLU.forward(curve, x)
+    if y.requires_grad:
+        y.register_hook(lambda g: g.clamp_min(0))  # type: ignore[no-untyped-call]
+    return y
+
+
+def _ungated(curve: nn.ReLU, x: Tensor) -> Tensor:
+    """A ReLU behind which nothing but the sign of what comes back decides."""
+    if not on_path(x):
+        return nn.ReLU.forward(curve, x)
+    y = attach(x.detach().relu(), lambda g: (g.clamp_min(0),), x, spare=True)
+    return x.copy_(y) if curve.inplace else y
+
+
+@contextmanager
+def _rectifying(curves: Sequence[nn.ReLU], gate: bool) -> Iterator[None]:
+    """Let some modules have a rule for their backward."""
+    try:
+        for curve in curves:
+            curve.__dict__["forward"] = partial(_gated if gate else _ungated, curve)
+        yield
+    finally:
+        for curve in curves:
+            curve.__dict__.pop("forward", None)
+
+
+def rectified(model: nn.Module, inputs: Tensor, targets: Tensor, gate: bool) -> Tensor:
+    """Guided backprop, or without the gate the deconvnet: shape of `inputs`.
+
+    Of plain layers and known networks it is known which modules are their ReLUs, so that nothing else has to
+    be looked at.
+    """
+    if apart(model, inputs.ndim):
+        modules = modules_of(model)
+        curves = [module for module in modules if isinstance(module, nn.ReLU)]
+        if not any(isinstance(module, nn.ReLU6 | nn.LeakyReLU) for module in modules):
+            # what cannot be differentiated as it stands, such as what is overwritten, is seen to below
+            with suppress(RuntimeError), full_precision(inputs), _rectifying(curves, gate):
+                return gradient(model, inputs, targets)
+    return propagate(Rectified(gate), model, inputs, targets)[0]
 
 
 class DeepLift(Engine):

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from verax.engine.baselines import Baseline, baseline_of
 from verax.engine.features import ablated_outputs, feature_map
 from verax.engine.masking import channel_outputs
-from verax.engine.multipliers import Rectified
-from verax.engine.passes import propagate
+from verax.engine.multipliers import rectified
 from verax.methods.base import builtin
 
 _COST = "1 forward, 1 backward"
@@ -241,5 +240,4 @@ def guided_grad_cam(
         layer: a module's name; by default the last feature map of more than one pixel.
         relu: whether Grad-CAM keeps only what speaks for the class.
     """
-    guided, _ = propagate(Rectified(gate=True), model, inputs, targets)
-    return guided * grad_cam(model, inputs, targets, layer, relu)
+    return rectified(model, inputs, targets, gate=True) * grad_cam(model, inputs, targets, layer, relu)

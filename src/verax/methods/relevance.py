@@ -11,7 +11,7 @@ from typing import get_args
 from torch import Tensor, nn
 
 from verax.engine import rules
-from verax.engine.multipliers import Rectified
+from verax.engine.multipliers import rectified
 from verax.engine.passes import propagate
 from verax.engine.relevance import LRP, Composite, deep_taylor
 from verax.errors import InvalidParameter
@@ -292,7 +292,7 @@ def deconvnet(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     Whether the ReLU was open in the forward pass does not matter, so that maps depend little on the class
     (Mahendran and Vedaldi, ECCV 2016).
     """
-    return propagate(Rectified(gate=False), model, inputs, targets)[0]
+    return rectified(model, inputs, targets, gate=False)
 
 
 @builtin(
@@ -310,4 +310,4 @@ def guided_backprop(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor
     Maps are sharp, and change little when the weights of the network are made random (Adebayo et al.,
     NeurIPS 2018).
     """
-    return propagate(Rectified(gate=True), model, inputs, targets)[0]
+    return rectified(model, inputs, targets, gate=True)

@@ -63,6 +63,16 @@ def _has_own_ways(kind: type[nn.Module]) -> bool:
     return own or issubclass(kind, torch.jit.ScriptModule)
 
 
+def submodule(model: nn.Module, name: str) -> nn.Module | None:
+    """The part that ``model.named_modules()`` gives that name, quickly; None without one."""
+    found: nn.Module | None = model
+    for part in name.split("."):
+        if found is None or _has_own_ways(type(found)):
+            return dict(model.named_modules()).get(name or " ")
+        found = found._modules.get(part)
+    return found
+
+
 def hidden_in(modules: Iterable[nn.Module]) -> list[nn.Module]:
     """What modules are made of that say for themselves what they are made of: ``eval()`` reaches it too."""
     found: list[nn.Module] = []
@@ -113,8 +123,10 @@ _OVERRIDES = frozenset(
 
 
 def homely(modules: Iterable[nn.Module]) -> bool:
-    """Whether all modules are plain layers of PyTorch, so that nobody else's code runs in them."""
-    return _unwatched() and all(map(_plain, modules))
+    """Whether all modules are plain layers or known networks, so that nobody else's code runs in them."""
+    modules = list(modules)
+    kinds = set(map(type, modules))  # asked once for each kind of layer, of which most networks have few
+    return _unwatched() and all(map(_known, kinds)) and all(map(_unchanged, modules))
 
 
 def untouched(module: nn.Module) -> bool:
@@ -130,9 +142,13 @@ def _unwatched() -> bool:
     return (nn.Module.__call__, nn.Module._wrapped_call_impl, nn.Module._call_impl) == _CALLS
 
 
-def _plain(module: nn.Module) -> bool:
-    kind = type(module)
-    return kind in _LAYERS and _usual(kind) and _as_made(module) and _plainly_weighted(module)
+def _known(kind: type[nn.Module]) -> bool:
+    return (kind in _LAYERS or kind.__name__ in _CHAINS.get(kind.__module__, ())) and _usual(kind)
+
+
+def _unchanged(module: nn.Module) -> bool:
+    """Whether a module of a known kind is as it was made, but for the numbers of its weights."""
+    return _as_made(module) and _plainly_weighted(module) and (type(module) in _LAYERS or _in_order(module))
 
 
 def _usual(kind: type[nn.Module]) -> bool:
@@ -169,26 +185,28 @@ def _plainly_weighted(module: nn.Module) -> bool:
     return True
 
 
+_TRANSFORMER = "verax.networks.vit"
 _CHAINS = {
     "torchvision.models.alexnet": ("AlexNet",),
     "torchvision.models.resnet": ("ResNet", "BasicBlock", "Bottleneck"),
     "torchvision.models.vgg": ("VGG",),
     "verax.networks.resnet": ("Block",),
     "verax.networks.vgg": ("VGG16",),
+    _TRANSFORMER: ("ViT", "Block", "Attention"),
 }
 """Modules that send pictures through their parts, sum them up and flatten each, and do nothing else."""
+_TOKENWISE = (nn.Linear, nn.LayerNorm, nn.GELU, nn.ReLU, nn.Dropout, nn.Identity, nn.Sequential)
 _SUMS = ("BasicBlock", "Bottleneck", "Block")
 
 
-def _chain(module: nn.Module) -> bool:
-    kind = type(module)
-    if kind.__name__ not in _CHAINS.get(kind.__module__, ()) or not (_as_made(module) and _usual(kind)):
-        return False
+def _in_order(module: nn.Module) -> bool:
+    """Whether a known network has no parts but those that it names, and sums up what can be summed up."""
     # parts that are no modules: functions, and modules that it does not name
     if any(callable(value) for name, value in vars(module).items() if name != "_norm_layer"):
         return False
     # a sum of a picture and a flat one would be a sum of all with all
-    return kind.__name__ not in _SUMS or not any(isinstance(part, nn.Flatten) for part in module.modules())
+    sums = type(module).__name__ in _SUMS
+    return not (sums and any(isinstance(part, nn.Flatten) for part in modules_of(module)))
 
 
 _PLANAR = (
@@ -206,20 +224,38 @@ def apart(model: nn.Module, ndim: int) -> bool:
     Known are plain layers of PyTorch in a row and some common networks made of them, whose samples stay in
     the first of two or four dimensions; of all others nothing is known.
     """
-    return (
-        ndim in (2, 4)
-        and _unwatched()
-        and all((_plain(layer) and _keeps_apart(layer, ndim)) or _chain(layer) for layer in modules_of(model))
+    if ndim not in (2, 4):
+        return False
+    modules = modules_of(model)
+    return homely(modules) and all(_keeps_apart(layer, ndim) for layer in modules) and _tokens_apart(modules)
+
+
+def _tokens_apart(modules: Iterable[nn.Module]) -> bool:
+    """Whether a transformer has layers that take its tokens ``(N, T, F)`` for what they are.
+
+    To a convolution they would be one picture.
+    """
+    made_of = {module for module in modules if type(module).__module__ == _TRANSFORMER}
+    first = [module._modules.get("patches") for module in made_of]
+    return not made_of or all(
+        module in made_of or type(module) in _TOKENWISE or module in first for module in modules
     )
 
 
-def _keeps_apart(layer: nn.Module, ndim: int) -> bool:
-    if isinstance(layer, nn.Flatten):  # of fewer dimensions a picture would be left, and taken for one sample
-        return layer.start_dim == 1 and layer.end_dim == -1
-    if isinstance(layer, nn.Softmax):
+def _keeps_apart(layer: Any, ndim: int) -> bool:
+    kind = type(layer)
+    if kind not in _PARTICULAR:
+        return True
+    if kind is nn.Flatten:  # of fewer dimensions a picture would be left, and taken for one sample
+        return bool(layer.start_dim == 1 and layer.end_dim == -1)
+    if kind is nn.Softmax:
         return layer.dim in (1, -1)
-    if isinstance(layer, nn.LayerNorm):
+    if kind is nn.LayerNorm:
         return len(layer.normalized_shape) == 1
-    if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d) and (layer.training or layer.running_mean is None):
+    if kind in (nn.BatchNorm1d, nn.BatchNorm2d) and (layer.training or layer.running_mean is None):
         return False  # statistics of the batch
-    return not isinstance(layer, _LINED) and (ndim == 4 or not isinstance(layer, _PLANAR))
+    return kind not in _LINED and (ndim == 4 or kind not in _PLANAR)
+
+
+_PARTICULAR = {nn.Flatten, nn.Softmax, nn.LayerNorm, nn.BatchNorm1d, *_PLANAR, *_LINED}
+"""Layers that keep samples apart for some inputs, or made in some ways; the others always do."""
