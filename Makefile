@@ -15,7 +15,7 @@ test: $(VENV)/.dev
 
 # The proofs of methods once more with every fast path taken, and with none.
 PROOFS = tests/test_engine.py tests/test_axioms.py tests/test_matrix.py tests/test_pitfalls.py tests/test_sharing.py \
-	tests/test_gradients.py
+	tests/test_gradients.py tests/test_cams.py
 test-full: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --fast-paths always $(PROOFS)
