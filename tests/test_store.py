@@ -87,18 +87,19 @@ def test_what_is_interrupted_keeps_all_that_was_to_be_kept(store):
 
 
 def test_however_often_somebody_interrupts_nothing_is_left_in_the_middle_of_a_file(store, monkeypatch):
-    put, begun = Store.put, threading.Event()
+    put, begun, pressed = Store.put, threading.Event(), threading.Event()
 
     def slow(self, entry):
         begun.set()
-        time.sleep(0.5)
+        pressed.wait(60)
         put(self, entry)
 
     def press():
         begun.wait(60)
         for _ in range(3):
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.1)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            time.sleep(0.2)
+        pressed.set()
 
     monkeypatch.setattr(Store, "put", slow)
     before = threading.active_count()

@@ -140,12 +140,14 @@ def _ended(pool: ThreadPoolExecutor) -> None:
     """
     done, interruption = threading.Event(), None
     pool.submit(done.set)
-    while not done.is_set():
-        try:
-            done.wait()
-        except BaseException as error:  # it is raised below
-            interruption = error
-    pool.shutdown()
+    try:
+        while not done.is_set():
+            try:
+                done.wait()
+            except BaseException as error:  # it is raised below
+                interruption = error
+    finally:
+        pool.shutdown()
     if interruption is not None:
         raise interruption
 
