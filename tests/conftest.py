@@ -9,7 +9,6 @@ import signal
 import pytest
 
 from verax.engine import convolutions, features, kernels, layouts, multipliers, passes, spots
-from verax.errors import UnsupportedOperation
 
 
 def pytest_addoption(parser):
@@ -20,10 +19,6 @@ def pytest_configure(config):
     # a shell hands down to what it starts in the background that Ctrl-C is to be ignored; tests press it
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _refused(*_):
-    raise UnsupportedOperation("Graphs begin at the input.")
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +32,6 @@ def fast_paths(request, monkeypatch):
     if wanted == "never":
         for module in (features, multipliers, passes):
             monkeypatch.setattr(module, "apart", lambda *_: False)
-        monkeypatch.setattr(features, "_begun", _refused)
     monkeypatch.setattr(spots, "_FEW", 1 if wanted == "always" else -1)
     monkeypatch.setattr(spots, "_CHANNELS", 1)
     if wanted == "always":

@@ -1,5 +1,7 @@
 """Class activation maps against Captum, loops and one another (float64)."""
 
+import importlib
+
 import captum.attr as captum
 import pytest
 import torch
@@ -13,6 +15,7 @@ from verax.engine.features import ablated_outputs, feature_map
 from verax.errors import InvalidInput, InvalidParameter, UnsupportedOperation
 from verax.methods import METHODS
 from verax.methods import cams as own
+from verax.networks.zoo import let_torchvision_import
 
 TARGETS = torch.tensor([0, 1, 2, 3, 4, 0])
 CAMS = {
@@ -325,7 +328,7 @@ def test_ablation_sees_views_that_were_taken_before_a_relu_in_place():
 
 
 class Onward(nn.Module):
-    """Convolutions, and a layer whose map comes about in one way or another."""
+    """Convolutions, and a layer whose map does not come from the input as autograd sees it."""
 
     def __init__(self, how):
         super().__init__()
@@ -334,14 +337,6 @@ class Onward(nn.Module):
         self.last, self.head = nn.Conv2d(4, 4, 3, padding=1), nn.Linear(4, 4)
 
     def made(self, h):
-        if self.how == "written":
-            made = torch.zeros_like(h)
-            made[:, :2], made[:, 2:] = h[:, 2:], h[:, :2]
-            return made
-        if self.how == "twice":
-            return self.layer(self.layer(h) * 2).sin()
-        if self.how == "in place behind it":
-            return self.layer(h).relu_()
         if self.how == "cut":
             return self.layer(h.detach())
         if self.how == "switched off":
@@ -356,30 +351,82 @@ class Onward(nn.Module):
 
     def forward(self, x):
         h = self.made(self.first(x))
-        h = self.layer(h) if self.how == "written" else h
         return self.head(torch.relu(self.last(h)).mean((2, 3)))
 
 
-def _both_ways(model, monkeypatch):
-    x, targets = drawn(3, 3, 8, 8), torch.tensor([0, 1, 2])
-    short = feature_map(model, x, targets, "layer")
-
-    def unsure(*_):
-        raise UnsupportedOperation("always from the input on")
-
+def _both_ways(model, x, layer, monkeypatch):
+    targets = torch.arange(len(x)) % 2
+    short = feature_map(model, x, targets, layer)
     with monkeypatch.context() as patched:
-        patched.setattr(features, "_begun", unsure)
-        return short, feature_map(model, x, targets, "layer")
+        patched.setattr(features, "_begun", lambda *_: None)
+        return short, feature_map(model, x, targets, layer)
+
+
+def _known(kind, frozen):
+    let_torchvision_import()
+    resnet = importlib.import_module("torchvision.models.resnet")
+    with torch.random.fork_rng():
+        torch.manual_seed(2)
+        layers = [
+            nn.Conv2d(3, 4, 3),
+            nn.BatchNorm2d(4),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(4, 4, 3),
+            nn.Dropout(),
+        ]
+        row = nn.Sequential(*layers, nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 2))
+        model = row if kind == "row" else resnet.ResNet(resnet.BasicBlock, [1, 1, 1, 1], num_classes=2)
+    if kind not in ("row", "resnet"):  # parts that hand on what they got, and others go on with that too
+        model.layer1[0].conv1 = {"in place": nn.ReLU(inplace=True), "same": nn.Identity()}[kind]
+    return model.double().eval().requires_grad_(not frozen)
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-@pytest.mark.parametrize("how", ["plain", "written", "twice", "in place behind it"])
-def test_a_graph_that_begins_at_the_layer_says_the_same(how, frozen, monkeypatch):
-    model = Onward(how).double().requires_grad_(not frozen)
-    short, long = _both_ways(model, monkeypatch)
+@pytest.mark.parametrize(
+    ("kind", "layer"),
+    [("row", str(number)) for number in range(7)]
+    + [("resnet", name) for name in ("conv1", "relu", "layer1", "layer1.0.bn1", "layer2.0.relu", "layer3")]
+    + [(kind, name) for kind in ("in place", "same") for name in ("layer1.0.conv1", "layer2")],
+)
+def test_a_graph_that_begins_at_the_layer_says_the_same(kind, layer, frozen, monkeypatch):
+    model = _known(kind, frozen)
+    x = drawn(3, 3, 32, 32)
+    short, long = _both_ways(model, x, layer, monkeypatch)
     for one, other in zip(short, long, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
     assert short[1].abs().sum() > 0
+
+
+@pytest.mark.parametrize("method", ["grad-cam", "hires-cam", "layer-cam", "guided-grad-cam", "ablation-cam"])
+@pytest.mark.parametrize("how", ["returned", "thrown away"])
+def test_layers_in_place_say_the_same_whatever_becomes_of_what_they_return(how, method):
+    class InPlace(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+            self.relu, self.head = nn.ReLU(inplace=True), nn.Linear(4, 2)
+            self.how = "usual"
+
+        def forward(self, x):
+            x = self.a(x)
+            if self.how == "usual":
+                x = self.relu(x)
+                y = self.b(x)
+            elif self.how == "returned":
+                y = self.b(self.relu(x))
+            else:
+                self.relu(x)
+                y = self.b(x)
+            return self.head((x + y).mean((2, 3)))
+
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model = InPlace().double()
+    x, targets = drawn(3, 1, 8, 8), torch.tensor([0, 1, 0])
+    wanted = CAMS[method](model, x, targets, "relu", False)
+    model.how = how
+    torch.testing.assert_close(CAMS[method](model, x, targets, "relu", False), wanted)
+    assert wanted.abs().sum() > 0
 
 
 @pytest.mark.parametrize("how", ["cut", "switched off", "of zeros", "of a mask"])

@@ -241,6 +241,13 @@ def test_layers_that_would_take_tokens_for_pictures_are_not_sure():
     assert not apart(model, 4)
 
 
+def test_padding_that_moves_rows_of_flat_pictures_mixes_samples():
+    model = nn.Sequential(nn.Flatten(), nn.ZeroPad2d((0, 0, 1, -1)), nn.Linear(48, 3)).double().eval()
+    assert not apart(model, 4)
+    with pytest.raises(UnsupportedOperation):
+        METHODS["guided"](model, drawn(4, 3, 4, 4), TARGETS)
+
+
 def test_sums_of_pictures_and_flat_ones_are_sums_of_all_with_all():
     block = Block(3, 3, 1)
     block.around = nn.Flatten()

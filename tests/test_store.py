@@ -87,18 +87,18 @@ def test_what_is_interrupted_keeps_all_that_was_to_be_kept(store):
 
 
 def test_however_often_somebody_interrupts_nothing_is_left_in_the_middle_of_a_file(store, monkeypatch):
-    put, begun, pressed = Store.put, threading.Event(), threading.Event()
+    put, kept_both, pressed = Store.put, threading.Event(), threading.Event()
 
     def slow(self, entry):
-        begun.set()
         pressed.wait(60)
         put(self, entry)
 
     def press():
-        begun.wait(60)
+        kept_both.wait(60)
         for _ in range(3):
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
             time.sleep(0.2)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        time.sleep(0.2)
         pressed.set()
 
     monkeypatch.setattr(Store, "put", slow)
@@ -110,6 +110,7 @@ def test_however_often_somebody_interrupts_nothing_is_left_in_the_middle_of_a_fi
         with keeping() as keep:
             keep(store, (pack(KEY, result()),))
             keep(store, (pack(OTHER, result()),))
+            kept_both.set()
             time.sleep(60)
 
     with pytest.raises(KeyboardInterrupt):

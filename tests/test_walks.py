@@ -1,11 +1,15 @@
 """Modules and weights of a network as PyTorch gives them, and networks that nobody else's code runs in."""
 
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import verax
+from verax.engine import multipliers
 from verax.networks.anatomy import Anatomy, device_of, homely, modules_of, weights_of
 from verax.networks.inference import outputs
 from verax.networks.starts import initialise
@@ -282,3 +286,48 @@ def test_outputs_that_are_none_are_refused_in_a_sentence(kind):
 
     with pytest.raises(verax.errors.InvalidInput, match="must give a tensor"):
         verax.explain(Odd(), torch.rand(2, 4), None, "gradient")
+
+
+def test_targets_that_went_with_their_outputs_are_refused_by_methods_that_ask_nobody():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 5))
+    x, targets = torch.rand(3, 1, 8, 8), [4, 0, 1]
+    verax.explain(model, x, targets, "gradient")
+    model[1].weight.data, model[1].bias.data = model[1].weight.data[:3], model[1].bias.data[:3]
+    with pytest.raises(verax.errors.InvalidInput, match="Target 4 does not exist"):
+        verax.explain(model, x, targets, "random")
+
+
+@pytest.mark.parametrize("kind", ["sparse", "nested", "complex"])
+def test_strange_baselines_get_a_sentence(kind):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
+    given = torch.zeros(3, 1, 8, 8)
+    makes = {"sparse": given.to_sparse, "complex": lambda: given + 1j}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # nested tensors are a prototype
+        strange = makes[kind]() if kind in makes else torch.nested.nested_tensor(list(given))
+    with pytest.raises(verax.errors.VeraxError):
+        verax.explain(model, torch.rand(3, 1, 8, 8), 0, "occlusion", baseline=strange)
+
+
+def test_other_threads_see_no_rule(monkeypatch):
+    """Guided backprop of known networks gives rules to calls of its own thread, not to the network."""
+    model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)).eval()
+    x, targets = torch.randn(4, 2, 8, 8), torch.tensor([0, 1, 2, 0])
+
+    def slope(network):
+        leaf = x.clone().requires_grad_()
+        return torch.autograd.grad(network(leaf).gather(1, targets[:, None]).sum(), leaf)[0]
+
+    right, found = slope(model), []
+    usual = multipliers.gradient
+
+    def meanwhile(*given):
+        with ThreadPoolExecutor(1) as pool:
+            found.append(pool.submit(slope, model).result())
+        return usual(*given)
+
+    monkeypatch.setattr(multipliers, "gradient", meanwhile)
+    guided = verax.explain(model, x, targets, "guided-backprop")
+    assert found
+    assert all(torch.equal(one, right) for one in found)
+    assert not torch.allclose(guided, right)

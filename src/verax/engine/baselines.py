@@ -71,6 +71,8 @@ def baseline_of(spec: Baseline, inputs: Tensor, streams: Streams | None = None) 
         streams: random numbers of each sample.
     """
     if isinstance(spec, Tensor):
+        if spec.is_complex():
+            raise InvalidInput("A baseline must be real numbers, not complex ones.")
         try:
             found = spec.to(inputs).expand_as(inputs).clone()
         except RuntimeError as error:

@@ -6,8 +6,8 @@ no hook is registered and nothing has to be named.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +16,6 @@ from torch.overrides import TorchFunctionMode
 
 from verax.engine.batching import rows_within_budget, with_halving
 from verax.engine.gradients import UNCONNECTED, connected, leaf, select, slopes_of
-from verax.engine.operations import FACTORIES, SHAPED, read, tensors_in
 from verax.engine.pictures import Pictures
 from verax.errors import InvalidInput, InvalidParameter, UnsupportedOperation, suggestion
 from verax.networks.anatomy import apart, submodule
@@ -53,48 +52,6 @@ class _LastFeatureMap(TorchFunctionMode):
         return result
 
 
-class _Reaching(TorchFunctionMode):
-    """Follows what is made from the input, so that a graph need not begin there."""
-
-    _UNTOUCHED = FACTORIES | {"detach", "data", "rand_like", "randn_like"}
-
-    def __init__(self, entry: Tensor) -> None:
-        super().__init__()
-        self.pictures = Pictures()
-        self.pictures.add(entry)
-        self.cuts = False  # whether the network switches gradients off by itself
-        self.touch(entry)
-
-    @staticmethod
-    def touch(tensor: Tensor) -> None:
-        """Take a tensor to depend on the input."""
-        mark: Any = tensor
-        mark._verax_touched = True
-
-    @staticmethod
-    def touched(tensor: object) -> bool:
-        """Whether a tensor is known to depend on the input."""
-        return hasattr(tensor, "_verax_touched")
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        name, in_place, _ = read(func)
-        self.cuts |= name == "set_grad_enabled"
-        self.pictures.follow(func, args, kwargs or {}, result)
-        tensors = tensors_in(*args, kwargs or {})
-        if name not in self._UNTOUCHED and any(map(self.touched, tensors[:1] if name in SHAPED else tensors)):
-            for made in tensors_in(result, *(args[:1] if in_place else ())):
-                if made.is_floating_point():
-                    self.touch(made)
-        return result
-
-
 class _Edited(TorchFunctionMode):
     """Changes the result of the call at one place of the forward pass."""
 
@@ -124,6 +81,10 @@ class _Edited(TorchFunctionMode):
         return result.set_(changed)
 
 
+Change = Callable[[Any, Sequence[Any]], Any]
+"""(what a layer gave, what it got) -> what the network goes on with."""
+
+
 class _Hooked:
     """A named layer: what it gave at its calls, or a change of that."""
 
@@ -134,20 +95,14 @@ class _Hooked:
             raise InvalidParameter(f"The network has no layer {layer!r}{suggestion(layer, names)}")
         self.model, self.layer, self.module = model, layer, found
 
-    def run(self, inputs: Tensor, place: int = -1, edit: Edit | None = None) -> tuple[object, list[Any]]:
-        """The network's outputs and all that the layer gave.
-
-        Args:
-            inputs: ``(N, C, H, W)``.
-            place: the number of a call of the layer; by default all of them.
-            edit: what to make of what the layer gives there.
-        """
+    def run(self, inputs: Tensor, change: Change | None = None) -> tuple[object, list[Any]]:
+        """The network's outputs and all that the layer gave, which may be changed on the way."""
         kept: list[Any] = []
 
-        def hook(module: nn.Module, args: Any, output: Any) -> Any:
+        def hook(module: nn.Module, got: Any, output: Any) -> Any:
             kept.append(output)
-            if edit is not None and place in (-1, len(kept) - 1):
-                return edit(output)
+            if change is not None:
+                return change(output, got)
             # a copy goes on, so that a ReLU in place behind the layer does not change what is kept
             return output.clone() if isinstance(output, Tensor) else output
 
@@ -156,6 +111,24 @@ class _Hooked:
             return self.model(inputs), kept
         finally:
             handle.remove()
+
+    def edited(self, inputs: Tensor, place: int, edit: Edit) -> object:
+        """The network's outputs where the layer gives something else at its call number `place`."""
+        calls = 0
+
+        def change(output: Any, got: Sequence[Any]) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls != place + 1:
+                return output
+            made = edit(output)
+            if not (getattr(self.module, "inplace", False) and any(output is one for one in got)):
+                return made
+            if made.shape != output.shape:
+                raise UnsupportedOperation("What a layer overwrites keeps its rows.")
+            return output.copy_(made)  # the network may go on with what the layer got
+
+        return self.run(inputs, change)[0]
 
 
 def _depends_on(made: Any, source: Tensor) -> bool:
@@ -196,8 +169,8 @@ def _found(model: nn.Module, inputs: Tensor, layer: str | None) -> tuple[Any, Te
             raise UnsupportedOperation(UNCONNECTED)
         raise InvalidInput("The network has no feature map of more than one pixel; name a layer.")
     hooked = _Hooked(model, layer)
-    with suppress(Exception):  # other people's code; what is wrong with it shows below
-        return _begun(hooked, inputs)
+    if (begun := _begun(hooked, inputs)) is not None:
+        return begun
     with watcher:
         outputs, kept = hooked.run(entry)
     if not kept or not isinstance(kept[-1], Tensor) or kept[-1].ndim != 4 or kept[-1].grad_fn is None:
@@ -207,34 +180,35 @@ def _found(model: nn.Module, inputs: Tensor, layer: str | None) -> tuple[Any, Te
     return outputs, kept[-1], len(kept) - 1, watcher.pictures.channels(kept[-1]) or 1
 
 
-def _begun(hooked: _Hooked, inputs: Tensor) -> tuple[Any, Tensor, int, int]:
+def _begun(hooked: _Hooked, inputs: Tensor) -> tuple[Any, Tensor, int, int] | None:
     """What `_found` gives, from a graph that begins at the layer: all that lies before it keeps nothing.
 
-    Fails where it is not sure that a graph from the input on would say the same.
+    Only of networks that run plain parts one after the other is it known that the layer depends on the input,
+    and that its channels are where they were; None for others, and for layers that work on what they get.
     """
-    entry = inputs.detach().clone()
-    watcher = _Reaching(entry)
-    known = apart(hooked.model, inputs.ndim)  # one thing after the other, and the channels where they were
-    begun: list[tuple[Tensor, int]] = []
+    if not apart(hooked.model, inputs.ndim):
+        return None
+    begun: list[Tensor] = []
+    fresh = True
 
-    def begin(given: Any) -> Tensor:
-        sure = known or (watcher.touched(given) and not watcher.cuts)
-        if not isinstance(given, Tensor) or given.ndim != 4 or not sure:
-            raise UnsupportedOperation(UNCONNECTED)
-        channels = watcher.pictures.channels(given) or 1
-        with torch._C.DisableTorchFunction():
-            torch.set_grad_enabled(True)  # for the rest of the pass
-            source = given.detach().clone().requires_grad_()
-            onward = source.clone()  # the network may overwrite it
-        watcher.touch(onward)
-        watcher.pictures.add(onward, channels)
-        begun.append((source, channels))
-        return onward
+    def begin(given: Any, got: Sequence[Any]) -> Any:
+        nonlocal fresh
+        fresh &= isinstance(given, Tensor) and given.ndim == 4 and not any(_shared(given, one) for one in got)
+        if not fresh:
+            return given
+        torch.set_grad_enabled(True)  # for the rest of the pass
+        begun.append(given.detach().clone().requires_grad_())
+        return begun[-1].clone()  # the network may overwrite it
 
-    with torch.no_grad(), nullcontext() if known else watcher:
-        outputs, _ = hooked.run(entry, edit=begin)
-    source, channels = begun[-1]
-    return outputs, source, len(begun) - 1, channels
+    with torch.no_grad():
+        outputs, _ = hooked.run(inputs.detach().clone(), begin)
+    return (outputs, begun[-1], len(begun) - 1, 1) if fresh and begun else None
+
+
+def _shared(one: Tensor, other: Any) -> bool:
+    """Whether two tensors lie in the same memory: somebody else may go on with the other."""
+    storage = one.untyped_storage().data_ptr()
+    return isinstance(other, Tensor) and other.untyped_storage().data_ptr() == storage
 
 
 def feature_map(
@@ -338,7 +312,7 @@ class _Ablation(NamedTuple):
             with _Edited(self.place, edit):
                 made: object = self.model(x)
         else:
-            made = _Hooked(self.model, self.layer).run(x, self.place, edit)[0]
+            made = _Hooked(self.model, self.layer).edited(x, self.place, edit)
         return select(made, self.targets[who])
 
     def confirmed(self, found: Tensor, plain: Tensor, alive: Tensor) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from verax.engine.conditions import refuse
 from verax.engine.gradients import gradient, select
@@ -82,46 +83,46 @@ class Rectified(Engine):
         return self.activation(operation)
 
 
-def _gated(curve: nn.ReLU, x: Tensor) -> Tensor:
-    """A ReLU that rectifies what comes back, in the words of autograd."""
-    y = nn.ReLU.forward(curve, x)
-    if y.requires_grad:
-        y.register_hook(lambda g: g.clamp_min(0))  # type: ignore[no-untyped-call]
-    return y
+class _Rectifying(TorchFunctionMode):
+    """Gives the ReLUs of a network a rule whose other calls are known to need none; of this thread alone."""
 
+    def __init__(self, gate: bool) -> None:
+        super().__init__()
+        self.gate = gate
 
-def _ungated(curve: nn.ReLU, x: Tensor) -> Tensor:
-    """A ReLU behind which nothing but the sign of what comes back decides."""
-    if not on_path(x):
-        return nn.ReLU.forward(curve, x)
-    y = attach(x.detach().relu(), lambda g: (g.clamp_min(0),), x, spare=True)
-    return x.copy_(y) if curve.inplace else y
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Answer one call of the network."""
+        if func is F.relu and args[0].grad_fn is not None:
+            return self._curve(*args, **(kwargs or {}))
+        return func(*args, **kwargs) if kwargs else func(*args)
 
-
-@contextmanager
-def _rectifying(curves: Sequence[nn.ReLU], gate: bool) -> Iterator[None]:
-    """Let some modules have a rule for their backward."""
-    try:
-        for curve in curves:
-            curve.__dict__["forward"] = partial(_gated if gate else _ungated, curve)
-        yield
-    finally:
-        for curve in curves:
-            curve.__dict__.pop("forward", None)
+    def _curve(self, x: Tensor, inplace: bool = False) -> Tensor:
+        if self.gate:  # the gate is the derivative itself
+            y = x.relu_() if inplace else x.relu()
+            y.register_hook(lambda g: g.clamp_min(0))  # type: ignore[no-untyped-call]
+            return y
+        y = attach(x.detach().relu(), lambda g: (g.clamp_min(0),), x, spare=True)
+        return x.copy_(y) if inplace else y
 
 
 def rectified(model: nn.Module, inputs: Tensor, targets: Tensor, gate: bool) -> Tensor:
     """Guided backprop, or without the gate the deconvnet: shape of `inputs`.
 
-    Of plain layers and known networks it is known which modules are their ReLUs, so that nothing else has to
-    be looked at.
+    Of plain layers and known networks it is known which calls are their ReLUs, so that nothing else has to be
+    looked at.
     """
     if apart(model, inputs.ndim):
-        modules = modules_of(model)
-        curves = [module for module in modules if isinstance(module, nn.ReLU)]
-        if not any(isinstance(module, nn.ReLU6 | nn.LeakyReLU) for module in modules):
+        kinds = set(map(type, modules_of(model)))
+        if kinds.isdisjoint((nn.ReLU6, nn.LeakyReLU)):
             # what cannot be differentiated as it stands, such as what is overwritten, is seen to below
-            with suppress(RuntimeError), full_precision(inputs), _rectifying(curves, gate):
+            ruled = _Rectifying(gate) if nn.ReLU in kinds else nullcontext()
+            with suppress(RuntimeError), full_precision(inputs), ruled:
                 return gradient(model, inputs, targets)
     return propagate(Rectified(gate), model, inputs, targets)[0]
 

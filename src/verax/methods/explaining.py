@@ -151,7 +151,10 @@ def _own_rows(settings: Mapping[str, Any], inputs: Tensor) -> dict[str, Tensor]:
     rows = {
         name: value
         for name, value in given.items()
-        if isinstance(value, Tensor) and value.ndim == inputs.ndim and len(value) != 1
+        if isinstance(value, Tensor)
+        and (value.layout, value.is_nested, value.is_quantized) == (torch.strided, False, False)
+        and value.ndim == inputs.ndim
+        and len(value) != 1
     }
     for name, value in rows.items():
         if len(value) != len(inputs):

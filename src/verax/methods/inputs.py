@@ -190,8 +190,13 @@ _OUTPUTS: WeakKeyDictionary[nn.Module, tuple[tuple[object, ...], int]] = WeakKey
 
 
 def _kind(parts: Anatomy, inputs: Tensor) -> tuple[object, ...]:
-    """All that the number of outputs is taken to depend on; who sees another number says so."""
-    return inputs.shape[1:], inputs.dtype, inputs.device, tuple(map(id, parts.weights))
+    """All that the number of outputs is taken to depend on."""
+    return (
+        inputs.shape[1:],
+        inputs.dtype,
+        inputs.device,
+        tuple((id(weight), weight.shape) for weight in parts.weights),
+    )
 
 
 def _asked(

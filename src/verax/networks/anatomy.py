@@ -248,6 +248,8 @@ def _keeps_apart(layer: Any, ndim: int) -> bool:
         return True
     if kind is nn.Flatten:  # of fewer dimensions a picture would be left, and taken for one sample
         return bool(layer.start_dim == 1 and layer.end_dim == -1)
+    if kind is nn.ZeroPad2d:  # of flat pictures, rows are samples: cut off here, put on there
+        return bool(ndim == 4 and min(layer.padding) >= 0)
     if kind is nn.Softmax:
         return layer.dim in (1, -1)
     if kind is nn.LayerNorm:
