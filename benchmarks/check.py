@@ -20,7 +20,10 @@ import speed
 from records import Record, Result
 
 MARGIN = 1 / 3
-METHODS = ("gradient", "integrated-gradients", "lrp-a", "deeplift-rescale", "kernel-shap", "feature-ablation")
+METHODS = (
+    *("gradient", "integrated-gradients", "lrp-a", "guided-backprop", "grad-cam"),
+    *("deeplift-rescale", "kernel-shap", "feature-ablation"),
+)
 PLACES = (("cnn4", 32), ("sst-mlp", 256))
 SMALL = 1e-9
 

@@ -70,18 +70,19 @@ REASONS = [
         lambda r: r.device == "cuda" and r.league == "growth" and ": memory" in r.row,
     ),
     Reason(
-        "Before a method begins, inputs are checked, and modes, gradients and all random numbers are set "
-        "aside and put back: a third of a millisecond, which is as long as a small dense network takes. "
-        "Peers do none of it, and some of them leave hooks in a network. It does not grow with the batch. "
-        "(How many outputs a network has is asked once for a network, with the first call.)",
+        "Before a method begins, inputs and targets are checked and copied, and the network is looked "
+        "through: what it is made of, in which mode it is, what its weights are. That takes a tenth of a "
+        "millisecond, as long as a small dense network does, and methods that draw have random numbers of "
+        "each sample, for which some more is needed. Peers do none of it, and some of them leave hooks in a "
+        "network. (How many outputs a network has is asked once for a network, with the first call.)",
         lambda r: r.league == "methods" and behind(r) and _small(r) and not r.row.startswith(RULES),
     ),
     Reason(
-        "The rule engine sees every operation of the network in Python, some ten microseconds for each,"
-        " and where a network is more than plain layers in a row a pass of up to three samples checks that "
-        "samples do not mix; with one sample or a small dense network the method itself takes no longer. "
-        "In return the same code is right on functional, in-place, reused and residual networks (see the "
-        "correctness league).",
+        "The rule engine sees every operation of the network in Python, some ten to twenty microseconds for "
+        "each (guided backprop and the deconvnet see the ReLUs of common networks alone, a few for each "
+        "call). Where one sample or a small dense network takes no longer than that, it shows. In return the "
+        "same code is right on functional, in-place, reused and residual networks (see the correctness "
+        "league).",
         lambda r: r.league in ("methods", "overhead") and _small(r) and r.row.startswith(RULES),
     ),
     Reason(

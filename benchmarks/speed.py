@@ -240,6 +240,7 @@ def league(
     """All rows until the clock says `end`, and what was left out."""
     found: list[Result] = []
     skipped: list[str] = []
+    print(HEAD, flush=True)
     for name, batch in rows(device):
         if (networks is not None and name not in networks) or (batches is not None and batch not in batches):
             continue
@@ -273,13 +274,16 @@ def league(
     return found, skipped
 
 
+HEAD = f"{'network':13s}{'rows':>4s} {'method':24s}{'verax':>9s}  {'ahead':>8s}  peers (all in plain passes)"
+
+
 def show(result: Result) -> None:
     """One line."""
     peers = ", ".join(f"{name} {cost:.2f}" for name, cost in result.peers.items())
     ratio = "" if result.ratio is None else f"{result.ratio:6.2f}x"
     print(
         f"{result.network:13s}{result.batch:4d} {result.row:24s}{result.ours:9.2f}  {ratio:>8s}  {peers}"
-        f"  floor {result.floor or 0:.2f}  {result.notes or ''}",
+        f"  bare passes {result.floor or 0:.2f}  {result.notes or ''}",
         flush=True,
     )
 
@@ -288,11 +292,11 @@ def main() -> None:
     """Measure, print, and write if asked to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--limit-seconds", type=float, default=900.0)
-    parser.add_argument("--methods", nargs="*")
-    parser.add_argument("--networks", nargs="*")
-    parser.add_argument("--batches", nargs="*", type=int)
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--limit-seconds", type=float, default=900.0, help="rows beyond are left out")
+    parser.add_argument("--methods", nargs="*", help="some of them, such as occlusion lime")
+    parser.add_argument("--networks", nargs="*", help=f"some of {', '.join(dict.fromkeys([*CPU, *CUDA]))}")
+    parser.add_argument("--batches", nargs="*", type=int, help="some of 1 32 256")
+    parser.add_argument("--write", action="store_true", help="into benchmarks/results; else only print")
     parser.add_argument("--no-floors", action="store_true", help="the race alone")
     asked = parser.parse_args()
     start = time.perf_counter()
@@ -311,6 +315,9 @@ def main() -> None:
         details["tf32"] = [rounded(name) for name in CUDA if asked.networks is None or name in asked.networks]
     found += raced + overheads(raced)
     print(f"{len(raced)} rows in {time.perf_counter() - start:.0f} s, {len(skipped)} left out")
+    absent = sorted({who for r in raced for who, note in r.notes.items() if note == "not installed"})
+    if absent:
+        print(f"Not installed: {', '.join(absent)}. `make .venv/.bench` installs all peers.")
     if asked.write:
         suffix = "" if asked.device == "cpu" else f"-{asked.device}"
         line = f"python benchmarks/speed.py --device {asked.device} --write"

@@ -77,7 +77,10 @@ def baseline_of(spec: Baseline, inputs: Tensor, streams: Streams | None = None) 
             found = spec.to(inputs).expand_as(inputs).clone()
         except RuntimeError as error:
             got, want = tuple(spec.shape), tuple(inputs.shape)
-            raise InvalidInput(f"A baseline of shape {got} does not fit inputs of shape {want}.") from error
+            raise InvalidInput(
+                f"A baseline of shape {got} does not fit inputs of shape {want}; give the shape of one "
+                "sample, or of all."
+            ) from error
         if not found.isfinite().all():
             raise InvalidInput("The baseline contains NaN or infinite values.")
         return found
@@ -87,7 +90,10 @@ def baseline_of(spec: Baseline, inputs: Tensor, streams: Streams | None = None) 
         return torch.full_like(inputs, float(spec))
     if not isinstance(spec, str):
         what = type(spec).__name__
-        raise InvalidParameter(f"A baseline must be a finite number, a word or a tensor, not a {what}.")
+        words = ", ".join(NAMES)
+        raise InvalidParameter(
+            f"A baseline must be a finite number, a word ({words}) or a tensor, not a {what}."
+        )
     if spec == "zeros":
         return torch.zeros_like(inputs)
     if spec == "mean":
