@@ -302,6 +302,31 @@ def test_ablation_notices_other_ways():
         ablated_outputs(Branching(), X, TARGETS)
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_ablation_of_networks_that_overwrite_their_input(count):
+    class Overwriting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.head = nn.Conv2d(1, 6, 3), nn.Linear(6, 2)
+
+        def forward(self, x):
+            return self.head(self.a(x.mul_(2)).relu().mean((2, 3)))
+
+    with torch.random.fork_rng():
+        torch.manual_seed(4)
+        model = Overwriting().double()
+    x, targets = drawn(count, 1, 8, 8), torch.zeros(count, dtype=torch.long)
+    _, plain, without = ablated_outputs(model, x.clone(), targets)
+    with torch.no_grad():
+        maps = model.a(2 * x).relu()
+        for channel in range(6):
+            kept = maps.clone()
+            kept[:, channel] = 0
+            wanted = model.head(kept.mean((2, 3)))[:, 0]
+            torch.testing.assert_close(without[:, channel], wanted)
+        torch.testing.assert_close(plain, model.head(maps.mean((2, 3)))[:, 0])
+
+
 def test_ablation_sees_views_that_were_taken_before_a_relu_in_place():
     class Viewing(nn.Module):
         def __init__(self):

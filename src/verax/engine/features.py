@@ -189,20 +189,23 @@ def _begun(hooked: _Hooked, inputs: Tensor) -> tuple[Any, Tensor, int, int] | No
     if not apart(hooked.model, inputs.ndim):
         return None
     begun: list[Tensor] = []
-    fresh = True
 
-    def begin(given: Any, got: Sequence[Any]) -> Any:
-        nonlocal fresh
-        fresh &= isinstance(given, Tensor) and given.ndim == 4 and not any(_shared(given, one) for one in got)
-        if not fresh:
-            return given
+    def begin(given: Any, got: Sequence[Any]) -> Tensor:
+        if not isinstance(given, Tensor) or given.ndim != 4 or any(_shared(given, one) for one in got):
+            raise _Unsure
         torch.set_grad_enabled(True)  # for the rest of the pass
         begun.append(given.detach().clone().requires_grad_())
         return begun[-1].clone()  # the network may overwrite it
 
-    with torch.no_grad():
+    with suppress(_Unsure), torch.no_grad():
         outputs, _ = hooked.run(inputs.detach().clone(), begin)
-    return (outputs, begun[-1], len(begun) - 1, 1) if fresh and begun else None
+        if begun:
+            return outputs, begun[-1], len(begun) - 1, 1
+    return None
+
+
+class _Unsure(Exception):
+    """It is not known that a graph that begins at a layer would say the same."""
 
 
 def _shared(one: Tensor, other: Any) -> bool:
@@ -295,9 +298,9 @@ class _Ablation(NamedTuple):
         first, last = (int(who[0]), int(who[-1]) + 1) if spread else (0, 0)
         if last - first == len(who):  # as many as there are rows: nobody would notice if they were mixed up
             spread = False
-        x = self.inputs[first:last] if spread else self.inputs[who]
+        x = self.inputs[first:last].clone() if spread else self.inputs[who]  # it may be overwritten
         if spread and len(x) == 1:  # what is left over of one row would go with any number of rows
-            x = x.expand(2, *x.shape[1:])
+            x = x.repeat_interleave(2, 0)
 
         def edit(values: Tensor) -> Tensor:
             if not isinstance(values, Tensor) or values.shape != (len(x), *self.shape):
