@@ -49,9 +49,11 @@ def times(value: float | None) -> str:
     return "" if value is None else f"{number(value)}×"
 
 
-def least(value: float) -> str:
-    """A ratio that is not rounded up to what would be level, or met."""
-    return number(math.floor(100 * value) / 100 if value < 10 else value)
+def strictly(value: float, sense: str) -> str:
+    """A ratio that is not rounded to what would be level, or met."""
+    if value >= 10:
+        return number(value)
+    return number((math.floor if sense == "at least" else math.ceil)(100 * value) / 100)
 
 
 def made_by(record: Record) -> str:
@@ -137,7 +139,7 @@ def targets(results: list[Result]) -> str:
         middle = statistics.median(r.ratio for r in own)
         sense = own[0].sense
         worst = (min if sense == "at least" else max)(r.ratio for r in own)
-        shown = least(worst) if sense == "at least" else number(worst)
+        shown = strictly(worst, sense)
         rows.append(
             (
                 words,
@@ -164,7 +166,7 @@ def _cell(result: Result | None) -> str:
         return f"{own} ({', '.join(others) or 'no peer'})"
     if not behind(result):
         return f"{own}, {times(result.ratio)} {result.peer}"
-    return f"{own}, **{least(result.ratio)}×** {result.peer}"
+    return f"{own}, **{strictly(result.ratio, 'at least')}×** {result.peer}"
 
 
 def methods(record: Record) -> str:
@@ -220,7 +222,7 @@ def not_ahead(results: list[Result]) -> str:
         for r in own:
             kind = "slower" if behind(r) else "below its target"
             where = f" at {r.batch}" if r.batch else ""
-            ratio = least(r.ratio) if r.sense == "at least" else number(r.ratio)
+            ratio = strictly(r.ratio, r.sense)
             rows.setdefault((kind, r.league, r.row), []).append(f"{r.network}{where} ({ratio}×)".strip())
         lines = [
             f"    - `{row}` ({league}, {kind}): {', '.join(places)}"

@@ -110,8 +110,9 @@ def _gradient(
     wanted: Tensor | None = None,
 ) -> Tensor:
     with torch.enable_grad():
-        point = leaf(inputs, layout)
-        entry = spots.mark(point.clone(), wanted)  # a copy: a network may work in place on its input
+        point = leaf(inputs) if inputs.is_inference() else inputs.detach().requires_grad_()
+        # a copy: a network may work in place on its input
+        entry = spots.mark(point.clone(memory_format=layout), wanted)
         with passing:
             chosen = select(model(entry), targets)
         (slope,) = slopes_of(chosen, [point])

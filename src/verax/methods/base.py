@@ -148,6 +148,11 @@ class Method:
         return "" if code is None else hashlib.sha256(repr(_said(code)).encode()).hexdigest()
 
     @property
+    def foreign(self) -> bool:
+        """Whether other people's code runs, which may do anything."""
+        return not self.builtin or self.family == "peers"
+
+    @property
     def model_free(self) -> bool:
         """Whether it never looks at the network: a control or a reference."""
         return self.family in ("controls", "truth")

@@ -123,7 +123,8 @@ def _private(model: nn.Module) -> nn.Module:
 
 def _call(chosen: Method, model: nn.Module, x: Tensor, y: Tensor, keywords: dict[str, Any]) -> Tensor:
     try:
-        maps = chosen.function(model, x.clone(), y.clone(), **keywords)
+        own = (x.clone(), y.clone()) if chosen.foreign else (x, y)  # who may overwrite them
+        maps = chosen.function(model, *own, **keywords)
     except (VeraxError, torch.OutOfMemoryError):
         raise
     except Exception as error:
@@ -235,7 +236,7 @@ def _explain(
     if truth is not None and not isinstance(truth, Truth):
         raise InvalidInput(f"The truth must be a Truth, as cases.truth is, not {type(truth).__name__}.")
     chosen = as_method(method)
-    strange = not chosen.builtin or chosen.family == "peers"
+    strange = chosen.foreign
     if strange:
         model = _private(model)
     settings = chosen.settings(parameters)
