@@ -449,6 +449,7 @@ that much. Bold ratios are below, and are rounded down.
 
 One method on one network, printed and not written:
 
+<!-- docs: check (installs all peers) -->
 ```sh
 make .venv/.bench
 .venv/bin/python benchmarks/speed.py --methods occlusion --networks cnn4 --no-floors
