@@ -51,7 +51,7 @@ def times(value: float | None) -> str:
 
 def strictly(value: float, sense: str) -> str:
     """A ratio that is not rounded to what would be level, or met."""
-    if value >= 10:
+    if not 0.01 <= value < 10:
         return number(value)
     return number((math.floor if sense == "at least" else math.ceil)(100 * value) / 100)
 
