@@ -4,20 +4,26 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test test-full lint bench bench-gpu bench-check bench-scale docs cards commands reference tutorials charting weights clean
+.PHONY: run test test-full test-gpu lint bench bench-gpu bench-check bench-scale docs cards commands reference tutorials charting weights clean
 
 run: $(VENV)/.core
 	$(BIN)/verax run smerf-quick
 
 # Two processes with a thread each finish in little more than half the time of one with two.
 test: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not gpu" -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python tests/pretend/run.py
+
+# The code paths of a GPU: on one if there is one, else on a pretended one, whose operations run on the CPU.
+test-gpu: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python tests/pretend/run.py
 
 # The proofs of methods once more with every fast path taken, and with none.
 PROOFS = tests/test_engine.py tests/test_axioms.py tests/test_matrix.py tests/test_pitfalls.py tests/test_sharing.py \
 	tests/test_gradients.py tests/test_cams.py
 test-full: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not gpu" -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python tests/pretend/run.py -m gpu -n 2
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --fast-paths always $(PROOFS)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --fast-paths never $(PROOFS)
 

@@ -7,18 +7,29 @@ methods hold either way (`make test-full`).
 import signal
 
 import pytest
+import torch
 
 from verax.engine import convolutions, features, kernels, layouts, multipliers, passes, spots
 
 
 def pytest_addoption(parser):
     parser.addoption("--fast-paths", choices=("usual", "always", "never"), default="usual")
+    parser.addoption("--gpu", action="store_true", help="fail where no GPU is, not even a pretended one")
 
 
 def pytest_configure(config):
     # a shell hands down to what it starts in the background that Ctrl-C is to be ignored; tests press it
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.getoption("--gpu") and not torch.cuda.is_available():
+        raise pytest.UsageError("No GPU is here, not even a pretended one: see `make test-gpu`.")
+
+
+def pytest_collection_modifyitems(items):
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="needs a GPU, if only that of `make test-gpu`"))
 
 
 @pytest.fixture(autouse=True)

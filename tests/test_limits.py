@@ -539,7 +539,7 @@ def test_arguments_by_name():
 # -- devices ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("method", METHODS)
 def test_a_gpu_gives_the_maps_of_the_cpu(method):
     for make, size in ((plain, 14), (residual, 32), (Transformer, 16)):
@@ -554,7 +554,8 @@ def test_a_gpu_gives_the_maps_of_the_cpu(method):
             assert error(METHODS[method](model, x.cuda(), TARGETS.cuda()).cpu(), wanted) < 1e-9
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
+@pytest.mark.slow  # VGG16 in double precision
 def test_a_gpu_breaks_ties_of_flat_pictures_as_the_cpu_does():
     """In a box all windows are the same, and of equals a pooling takes the first: no noise may decide."""
     cases = verax.task("textbox/simple-nr").cases(n=1)
@@ -571,7 +572,7 @@ def test_a_gpu_breaks_ties_of_flat_pictures_as_the_cpu_does():
     assert error(maps["cuda"], maps["cpu"]) < 0.01
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", [name for name in REGISTERED if name not in ("oracle", "exact-additive")])
 def test_a_gpu_gives_the_maps_of_the_cpu_for_every_method(name):
     """Through `verax.explain`, on each kind of network that the method takes, drawn numbers included."""

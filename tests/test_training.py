@@ -15,6 +15,7 @@ from safetensors.torch import save as save_tensors
 from torch import nn
 
 import verax
+from pretended import PRETENDED
 from verax.errors import InvalidParameter, MissingFile, UnknownName, WeightsError
 from verax.networks import NETWORKS, VECTORS, attacks, batches, library, names, records, steps, training, vgg
 from verax.networks import vit as vit_module
@@ -246,7 +247,7 @@ def test_swift_networks_have_as_many_scenes_as_fast_ones_at_the_most():
     robust, swift = (
         training.prepare(task("complex-cr1"), f"cnn@{name}")[1] for name in ("robust", "robust-swift")
     )
-    assert swift == replace(robust, epochs=3)
+    assert swift == replace(robust, epochs=3, iterations=7)
     assert names.everywhere("cnn@robust-swift")
 
 
@@ -836,7 +837,8 @@ def test_what_travels_with_the_package_is_fast(own_store):
         assert records.record(path)["recipe"]["name"] == "fast"
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
+@pytest.mark.skipif(PRETENDED, reason="a pretended GPU cannot record steps")
 @pytest.mark.parametrize("block", [1, 16])
 @pytest.mark.parametrize("stop", [None, 0.6])
 def test_recorded_steps_are_the_plain_ones(monkeypatch, stop, block):
@@ -859,6 +861,23 @@ def test_recorded_steps_are_the_plain_ones(monkeypatch, stop, block):
     start = Stepper(initialise("cnn3", 2, 0).to(memory_format=torch.channels_last), recipe, 1).weights.cuda()
     assert float((first - second).norm()) < 0.1 * float((first - start).norm())
     assert float(one[-1, 0]) < float(one[0, 0])
+
+
+def test_an_adversary_has_the_steps_of_its_recipe(monkeypatch):
+    cases, asked = task().cases(group=[1, 12], n=4), []
+    monkeypatch.setattr(
+        steps, "pgd", lambda run, pictures, *_, iterations, loss: asked.append(iterations) or pictures
+    )
+    for name in ("robust", "robust-swift"):
+        stepper = Stepper(initialise("cnn3", 2, 0), replace(find_recipe(name), batch=8), 1)
+        stepper(cases.inputs, cases.targets, torch.zeros_like(cases.inputs))
+    assert asked == [10, 7]
+
+
+@pytest.mark.parametrize("iterations", [0, 2.0, True])
+def test_steps_of_an_adversary_are_a_whole_number(iterations):
+    with pytest.raises(InvalidParameter, match="iterations is a whole number from 1"):
+        replace(find_recipe("robust"), iterations=iterations)
 
 
 def test_the_recipe_for_robust_networks_learns_where_the_published_loss_is_flat():

@@ -190,7 +190,7 @@ def networks() -> str:
     recipes = [
         [
             *(_code(name), r.loss, r.optimiser, f"{r.rate:g}", r.batch, r.epochs),
-            *((r.adversary, r.clean, r.ramp) if r.adversary else ("", "", "")),
+            *((r.adversary, r.iterations, r.clean, r.ramp) if r.adversary else ("", "", "", "")),
         ]
         for name, r in RECIPES.items()
     ]
@@ -199,7 +199,18 @@ def networks() -> str:
         "of the others with one. More: [Networks and certificates](../networks.md)."
     )
     more = "`NETWORK@RECIPE` names both; without one it is `fast`. Values before they are fitted to a task."
-    heads = ["recipe", "loss", "optimiser", "rate", "batch", "epochs", "adversary", "clean", "ramp"]
+    heads = [
+        "recipe",
+        "loss",
+        "optimiser",
+        "rate",
+        "batch",
+        "epochs",
+        "adversary",
+        "its steps",
+        "clean",
+        "ramp",
+    ]
     return "\n".join(
         [
             section("# Networks", ["network", "what", "weights", "shipped for"], rows, words),

@@ -20,7 +20,8 @@ from verax.methods.inputs import check_ids, check_model, check_seed, check_setti
 from verax.methods.limits import whole_from
 from verax.methods.rasters import explain_raster, is_raster
 from verax.networks.anatomy import Anatomy, homely
-from verax.networks.inference import exact, exact_products, fixed_kernels, settings_kept, undisturbed
+from verax.networks.inference import settings_kept, undisturbed
+from verax.networks.precision import precisely
 from verax.seeding import Streams, key
 
 
@@ -53,8 +54,8 @@ def _numpy_seeded(seed: int) -> Iterator[None]:
 def _protected(model: nn.Module, parts: Anatomy, seed: int, strange: bool) -> Iterator[None]:
     """Eval mode, gradients of weights, settings and random numbers of the process: put back afterwards.
 
-    Methods of this package touch none but the first, so that nothing else has to be kept on a CPU for a
-    network of plain layers.
+    Methods of this package touch none but the first, so that nothing else has to be kept for a network of
+    plain layers, but for precision and a GPU's choice of kernels.
 
     Args:
         model: the network.
@@ -65,8 +66,9 @@ def _protected(model: nn.Module, parts: Anatomy, seed: int, strange: bool) -> It
     """
     with undisturbed(model, parts.modules):  # first: from here on other threads wait
         foreign = strange or not homely(parts.modules)
-        if not foreign and parts.device.type == "cpu" and exact():
-            yield
+        if not foreign and parts.device.type in ("cpu", "cuda"):
+            with precisely(parts.device):
+                yield
             return
         grads = [(weight, weight.grad) for weight in parts.weights]
         with _process_kept(parts.device, seed, foreign):
@@ -92,9 +94,8 @@ def _process_kept(where: torch.device, seed: int, foreign: bool) -> Iterator[Non
         settings_kept(),
         torch.random.fork_rng(devices=[where] if where.type == "cuda" else []),
         _numpy_seeded(seed) if foreign else nullcontext(),
-        fixed_kernels(where),
+        precisely(where),
     ):
-        exact_products()
         _seed(seed, where)
         yield
 

@@ -38,7 +38,8 @@ from verax.methods.inputs import (
 )
 from verax.methods.limits import number_from, whole_from
 from verax.networks.anatomy import device_of
-from verax.networks.inference import fixed_kernels, undisturbed
+from verax.networks.inference import undisturbed
+from verax.networks.precision import precisely
 from verax.seeding import Streams
 
 PERTURBATIONS = ("noise", "square")
@@ -54,7 +55,7 @@ def _finite(attributions: Tensor, inputs: Tensor) -> Tensor:
 @contextmanager
 def _measured(model: nn.Module, inputs: Tensor) -> Iterator[None]:
     """Eval mode, full float32 and fixed algorithms, so that a GPU gives the CPU's scores."""
-    with undisturbed(model), fixed_kernels(device_of(model)), running(inputs.shape):
+    with undisturbed(model), precisely(device_of(model)), running(inputs.shape):
         yield
 
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from verax import registry
 from verax.errors import InvalidInput, InvalidParameter
 from verax.networks.anatomy import device_of
-from verax.networks.inference import predictions
+from verax.networks.inference import halved, predictions
 from verax.seeding import Streams
 from verax.tasks.base import Task, Trainable
 
@@ -213,15 +213,23 @@ class Trial:
     left_out: int
 
     def answers(
-        self, model: nn.Module, batch_size: int = 256, watch: Callable[[int, int], None] | None = None
+        self,
+        model: nn.Module,
+        batch_size: int = 256,
+        watch: Callable[[int, int], None] | None = None,
+        *,
+        rough: bool = False,
     ) -> list[Tensor]:
         """Whether a network is right about all scenes, and about those of each change before and after it.
 
-        Nothing waits for a GPU here.
+        Nothing waits for a GPU here, which rounds as torch comes, or, if that is `rough` enough, computes as
+        networks learn: in half precision.
         """
 
         def right(layout: Any, streams: Streams, labels: Tensor) -> Tensor:
-            return predictions(model, self.task.render(layout, streams), batch_size) == labels
+            pictures = self.task.render(layout, streams)
+            with halved(pictures.device, rough):
+                return predictions(model, pictures, batch_size, rough=True) == labels
 
         before = right(self.layout, self.streams, self.task.labels(self.groups))
         found = [before]

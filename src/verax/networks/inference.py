@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from verax.devices import cached_rows
 from verax.errors import InvalidInput, VeraxError
 from verax.networks.anatomy import device_of, hidden_in, modules_of
+from verax.networks.precision import exact_products, precisely, products
 
 _TURN = threading.RLock()
 """Held while a network is in eval mode: two threads that put modes back would put back each other's."""
@@ -43,34 +44,6 @@ def undisturbed(model: nn.Module, modules: Iterable[nn.Module] | None = None) ->
                     module.training = training
 
 
-def _matmul_precision() -> str | None:
-    """The precision of matrix products; None where it was set for each library apart, which torch refuses."""
-    try:
-        return torch.get_float32_matmul_precision()
-    except RuntimeError:
-        return None
-
-
-def exact() -> bool:
-    """Whether products of matrices are in full float32."""
-    return _matmul_precision() in (None, "highest")
-
-
-def exact_products() -> None:
-    """Products of matrices in full float32 from here on; those who keep settings put the precision back."""
-    if not exact():
-        torch.set_float32_matmul_precision("highest")
-
-
-def fixed_kernels(device: torch.device) -> AbstractContextManager[Any]:
-    """Full float32 and fixed algorithms, so that a GPU gives the CPU's numbers, and the same every time."""
-    cudnn = torch.backends.cudnn
-    apart = [getattr(place, "fp32_precision", "none") for place in (torch.backends, cudnn)]
-    if device.type != "cuda" and any(precision != "none" for precision in apart):
-        return nullcontext()  # torch refuses to be asked in two ways, and here it does not matter
-    return cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False)
-
-
 def _folder() -> str | None:
     """The working directory; None where it has been removed."""
     try:
@@ -97,7 +70,7 @@ _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
         ),
         lambda both: torch.use_deterministic_algorithms(both[0], warn_only=both[1]),
     ),
-    (_matmul_precision, torch.set_float32_matmul_precision),
+    (products, torch.set_float32_matmul_precision),
     (torch.get_default_device, lambda device: torch.set_default_device(None if device == _CPU else device)),
     (lambda: _MKLDNN.enabled, lambda on: setattr(_MKLDNN, "enabled", on)),
     (np.geterr, lambda errors: np.seterr(**errors)),
@@ -144,6 +117,16 @@ def ordinary() -> Iterator[None]:
         yield
 
 
+def halved(device: torch.device, wanted: bool = True) -> AbstractContextManager[Any]:
+    """Convolutions and products in bfloat16 on a GPU, as networks learn there, where that is wanted.
+
+    Nothing is kept of rounded weights: those of other threads would be found there, too.
+    """
+    if device.type != "cuda" or not wanted:
+        return nullcontext()
+    return torch.autocast("cuda", torch.bfloat16, cache_enabled=False)
+
+
 def logits_of(answer: object) -> Tensor:
     """The outputs ``(samples, classes)`` in what a network gives.
 
@@ -177,14 +160,16 @@ _ON_CPU = 64
 """Pictures in a pass on a CPU, however small they are."""
 
 
-def answers(model: nn.Module, inputs: Tensor, batch_size: int = 256) -> tuple[Tensor, bool]:
+def answers(
+    model: nn.Module, inputs: Tensor, batch_size: int = 256, *, rough: bool = False
+) -> tuple[Tensor, bool]:
     """The model's outputs as in `outputs`, and whether it gives them as they are, not as a part of more."""
     device = device_of(model)
     if device.type == "cpu" and inputs.ndim == 4 and len(inputs):
         batch_size = min(batch_size, _ON_CPU, cached_rows(inputs[0]))
     # no_grad, not inference_mode: a network that caches a tensor on its first call must stay differentiable;
     # clones, because a network may work in place on its input
-    with undisturbed(model), torch.no_grad():
+    with undisturbed(model), torch.no_grad(), nullcontext() if rough else precisely(device):
         try:
             given = [model(chunk.to(device).clone()) for chunk in torch.split(inputs, batch_size)]
         except (VeraxError, torch.OutOfMemoryError):
@@ -209,11 +194,15 @@ def answers(model: nn.Module, inputs: Tensor, batch_size: int = 256) -> tuple[Te
     return (result[:, None] if result.ndim == 1 else result).clone(), plain
 
 
-def outputs(model: nn.Module, inputs: Tensor, batch_size: int = 256) -> Tensor:
-    """The model's outputs ``(N, classes)``, in eval mode, without gradients; a single output is one class."""
-    return answers(model, inputs, batch_size)[0]
+def outputs(model: nn.Module, inputs: Tensor, batch_size: int = 256, *, rough: bool = False) -> Tensor:
+    """The model's outputs ``(N, classes)``, in eval mode, without gradients; a single output is one class.
+
+    They are the same on every device, but for the last digits. What is `rough` is computed as the process has
+    it, which torch rounds to 10 bits on a GPU (TF32): for shares of many scenes, and beside other threads.
+    """
+    return answers(model, inputs, batch_size, rough=rough)[0]
 
 
-def predictions(model: nn.Module, inputs: Tensor, batch_size: int = 256) -> Tensor:
+def predictions(model: nn.Module, inputs: Tensor, batch_size: int = 256, *, rough: bool = False) -> Tensor:
     """The predicted class of each sample ``(N,)``."""
-    return outputs(model, inputs, batch_size).argmax(1)
+    return outputs(model, inputs, batch_size, rough=rough).argmax(1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from copy import deepcopy
+from weakref import WeakSet
 
 import torch
 from torch import nn
@@ -10,7 +12,10 @@ from torch import nn
 from verax import seeding
 from verax.networks import NETWORKS
 
-_TURN = threading.Lock()  # torch has one generator for all threads
+TURN = threading.Lock()
+"""Held by who draws from torch's generator for all threads."""
+_GIVEN: WeakSet[nn.Module] = WeakSet()
+"""What networks were made of."""
 
 
 def initialise(
@@ -26,10 +31,14 @@ def initialise(
         features: how many elements an input has, for networks that take vectors.
     """
     labels = (name, classes, seed) if attempt == 0 else (name, classes, seed, attempt)
-    with _TURN, torch.random.fork_rng(devices=[]):
+    with TURN, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seeding.key("initialise", *labels) & 0x7FFFFFFFFFFFFFFF)
         make = NETWORKS.get(name)
-        return make(classes) if features is None else make(classes, features)
+        made = make(classes) if features is None else make(classes, features)
+        if any(part in _GIVEN for part in made.modules()):
+            made = deepcopy(made)  # an architecture gave the same part twice: threads may train both
+        _GIVEN.update(made.modules())
+        return made
 
 
 def bare(name: str, classes: int, *, features: int | None = None) -> nn.Module:

@@ -20,6 +20,7 @@ from torch.func import functional_call
 from verax.networks.attacks import pgd
 from verax.networks.fusion import fused
 from verax.networks.losses import find_loss
+from verax.networks.noise import drawn, layers
 from verax.networks.recipes import Recipe
 
 _BETA1, _BETA2 = 0.9, 0.999
@@ -144,7 +145,14 @@ class Stepper:
     recorded = True
 
     def __init__(
-        self, model: nn.Module, recipe: Recipe, steps: int, *, rough: bool = True, block: int = 1
+        self,
+        model: nn.Module,
+        recipe: Recipe,
+        steps: int,
+        *,
+        rough: bool = True,
+        block: int = 1,
+        noise: int = 0,
     ) -> None:
         """Prepare at most `steps` steps; the weights of `model` become parts of one flat tensor.
 
@@ -155,6 +163,7 @@ class Stepper:
             rough: compute in half precision on a GPU, which classes do not mind and numbers do.
             block: steps in a recording. Several are worth it where a step is shorter than its launch;
                 where it is longer, other threads on the same GPU only have to wait for them.
+            noise: decides what dropout drops.
         """
         self.model, self.recipe, self.rough = model, recipe, rough
         self.loss = find_loss(recipe.loss)
@@ -175,6 +184,7 @@ class Stepper:
         self.table = torch.stack(table, 1).float().to(self.device)
         self.history = torch.zeros(steps, 2, device=self.device)
         self.place = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self.noise, self.drops = torch.full((1,), noise, device=self.device), bool(layers(model))
         self.open = torch.ones((), device=self.device)  # becomes zero when training has reached its end
         self.done = 0
         cuda = self.device.type == "cuda"
@@ -183,8 +193,9 @@ class Stepper:
         self.block = block
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
 
-    def restart(self, model: nn.Module) -> None:
-        """Begin again with the weights of another network; what was recorded stays."""
+    def restart(self, model: nn.Module, noise: int = 0) -> None:
+        """Begin again with the weights of another network and other noise; what was recorded stays."""
+        self.noise.fill_(noise)
         self.model.load_state_dict(model.state_dict())
         self.done = 0
         for tensor in (self.first, self.second, self.history, self.place):
@@ -282,7 +293,9 @@ class Stepper:
     def _outputs(self, given: dict[str, Tensor], pictures: Tensor) -> Tensor:
         if self.whole:
             pictures = pictures.bfloat16()
-        with fused(self.model) if self.device.type == "cuda" else nullcontext():
+        together = fused(self.model) if self.device.type == "cuda" else nullcontext()
+        drops = drawn(self.model, self.noise + self.place) if self.drops else nullcontext()
+        with together, drops:
             outputs: Tensor = functional_call(self.model, given, pictures)
         return outputs.float() if self.whole else outputs
 
@@ -302,6 +315,7 @@ class Stepper:
             labels[kept:],
             start[kept:],
             eps,
+            iterations=self.recipe.iterations,
             loss=self.loss,
         )
         self.model.train()

@@ -6,18 +6,20 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
 
 from verax import devices, progress, registry, seeding
+from verax.cases import Cases
 from verax.errors import InvalidParameter
-from verax.networks import NETWORKS, VECTORS, batches, certificates, names
+from verax.networks import NETWORKS, VECTORS, batches, names, noise
 from verax.networks.attacks import robust_accuracy
-from verax.networks.certificates import Thresholds, certify
-from verax.networks.inference import predictions, undisturbed
+from verax.networks.certificates import Thresholds
+from verax.networks.exams import Exams, exams
+from verax.networks.inference import halved, predictions, undisturbed
 from verax.networks.names import Name
 from verax.networks.recipes import OWN, RECIPES, Recipe, find_recipe, fitted
 from verax.networks.starts import initialise
@@ -44,14 +46,12 @@ class Progress:
 Watcher = Callable[[Progress], None]
 Batches = Iterator[tuple[Tensor, Tensor, Streams]]
 _EVALUATED = 200  # scenes in each bucket after every epoch
+_FIRST = 25  # of these, where one that is wrong decides
 _CERTIFIED = 500  # scenes in each bucket of the certificate
 _TEST = 400  # scenes in each bucket that decide about another try
 _SHOWN = 20  # steps from one report to the next
 _AHEAD = 256  # the same where nobody has to look: a GPU that waits for a look stands still
 _LIFELESS = 25  # steps in which an output learns nothing, though it is wrong: the network counts as dead
-_CERTIFYING = (
-    threading.Lock()
-)  # thousands of small operations: threads would hinder each other at each of them
 _WRONG = 1.0  # a loss that no sure and right network has
 
 
@@ -85,12 +85,21 @@ def _at_once(device: torch.device) -> int:
     return 2048 if device.type == "cuda" else 256
 
 
-def _worst_bucket(
-    model: nn.Module, task: Trainable, groups: Sequence[int], seed: int, device: torch.device
-) -> float:
-    cases = task.cases(list(groups), n=_EVALUATED, seed=seeding.key("validate", seed), device=device)
-    right = (predictions(model, cases.inputs, _at_once(device)) == cases.targets).double()
-    return float(right.reshape(len(groups), -1).mean(1).min())
+def _worst_bucket(model: nn.Module, cases: Cases, groups: int, rough: bool = False, some: int = 0) -> float:
+    """The accuracy in the worst of some buckets.
+
+    With `some`, so many of each bucket are asked first, and if one of them is wrong, these alone tell.
+    """
+    inputs, targets = (part.reshape(groups, -1, *part.shape[1:]) for part in (cases.inputs, cases.targets))
+    worst, device = 1.0, targets.device
+    for rows in (slice(some), slice(None)) if some else (slice(None),):
+        asked, labels = inputs[:, rows].flatten(0, 1), targets[:, rows].flatten(0, 1)
+        with halved(device, rough):
+            right = (predictions(model, asked, _at_once(device), rough=True) == labels).double()
+        worst = float(right.reshape(groups, -1).mean(1).min())
+        if worst < 1:
+            break
+    return worst
 
 
 def _accuracy(model: nn.Module, pool: batches.Pool) -> float:
@@ -189,6 +198,7 @@ class _Job:
     device: torch.device
     early_stop: bool
     start: Start | None = None
+    exams: Exams = field(default_factory=exams, compare=False)
 
     @property
     def chosen(self) -> tuple[int, ...]:
@@ -205,10 +215,11 @@ class _Job:
         stepper: Stepper | None = None
         for attempt in range(plan.tries):
             model, start = self._begin(attempt, watch)
+            drop = seeding.key("dropout", seed, attempt)
             if stepper is None:
-                stepper = Stepper(model, plan, self._per_epoch(pool) * plan.epochs)
+                stepper = Stepper(model, plan, self._per_epoch(pool) * plan.epochs, noise=drop)
             else:
-                stepper.restart(model)
+                stepper.restart(model, drop)
             done = self._fit(stepper, pool, attempt, watch)
             tries.append(done)
             if best is None or done.quality >= best[0].quality:
@@ -220,10 +231,9 @@ class _Job:
         model = model.eval().half().float()
         certificate = None
         if self.groups is None:
-            fresh = seeding.key("certify", seed)
-            with _CERTIFYING:
-                certificate = certify(model, task, n=_CERTIFIED, seed=fresh, batch_size=_at_once(self.device))
-        worst = _worst_bucket(model, task, self.chosen, seed, self.device)
+            trial = self.exams.trial(task, _CERTIFIED, seeding.key("certify", seed), self.device)
+            certificate = trial.certificate(trial.answers(model, _at_once(self.device)))
+        worst = _worst_bucket(model, self._cases, len(self.chosen))
         robust = None
         if plan.adversary is not None:
             fresh = seeding.key("attack", seed)
@@ -283,7 +293,7 @@ class _Job:
         else:
             order = seeding.key(self.seed, attempt)
             source = batches.repeated(pool, order, plan.epochs, plan.batch)
-        with _quick(self.device), _seeded(self.device, self.seed, attempt, model):
+        with _quick(self.device), self._seeded(attempt):
             model.train()
             epoch, loss, ended = self._steps(stepper, source, per_epoch, watch)
             model.eval()
@@ -334,9 +344,10 @@ class _Job:
                 if plan.dead is not None and mean > plan.dead:
                     return epoch, loss, "dead"
                 if plan.stop is None and plan.adversary is None:
-                    worst = _worst_bucket(model, self.task, self.chosen, self.seed, self.device)
                     # while the rate is high a network comes and goes: then it must get all of them right
-                    sure = worst == 1 or plan.cycles == 1 or last in cycles
+                    calm = plan.cycles == 1 or last in cycles
+                    worst = _worst_bucket(model, self._cases, len(self.chosen), True, 0 if calm else _FIRST)
+                    sure = worst == 1 or calm
                     if self.early_stop and not plan.repeat and sure and self._good_enough(model, worst):
                         return epoch, loss, "certified"
         return epoch, loss, "epochs"
@@ -348,15 +359,27 @@ class _Job:
             return False
         if self.groups is not None:
             return True
-        answers = self._trial.answers(model, _at_once(self.device))
-        return self._trial.certificate(answers, strict).passed
-
-    @cached_property
-    def _trial(self) -> certificates.Trial:
-        """What is asked of a network that may stop; always the same."""
         # who is asked again and again passes by luck some time, unless the questions are many
         n = _EVALUATED if self.plan.cycles == 1 else _CERTIFIED
-        return certificates.prepare(self.task, self.device, n=n, seed=seeding.key("stop", self.seed))
+        trial = self.exams.trial(self.task, n, seeding.key("stop", self.seed), self.device)
+        return trial.certificate(trial.answers(model, _at_once(self.device), rough=True), strict).passed
+
+    @contextmanager
+    def _seeded(self, attempt: int) -> Iterator[None]:
+        """What draws does so from a generator of its own, which leaves that of the caller as it was."""
+        shape = tuple(self.task.input_shape)
+        if not noise.draws(NETWORKS.get(self.name.architecture), self.task.classes, shape):
+            yield  # the generator belongs to all threads: who needs none leaves it alone
+            return
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(seeding.key("dropout", self.seed, attempt) & 0x7FFFFFFFFFFFFFFF)
+            yield
+
+    @property
+    def _cases(self) -> Cases:
+        """What is asked after every epoch."""
+        fresh = seeding.key("validate", self.seed)
+        return self.exams.cases(self.task, self.chosen, _EVALUATED, fresh, self.device)
 
 
 def _starts(streams: Streams, epoch: int, pictures: Tensor) -> Tensor:
@@ -377,19 +400,3 @@ def _quick(device: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.backends.cudnn.benchmark = before
-
-
-@contextmanager
-def _seeded(device: torch.device, seed: int, attempt: int, model: nn.Module) -> Iterator[None]:
-    """Dropout draws from a generator of its own, which leaves that of the caller as it was."""
-    if not draws(model):  # the generator belongs to all threads: one that needs none leaves it alone
-        yield
-        return
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seeding.key("dropout", seed, attempt) & 0x7FFFFFFFFFFFFFFF)
-        yield
-
-
-def draws(model: nn.Module) -> bool:
-    """Whether training takes random numbers of torch's own generator, as dropout does."""
-    return any(isinstance(module, nn.modules.dropout._DropoutNd) for module in model.modules())

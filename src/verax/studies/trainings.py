@@ -12,18 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from verax import progress
 from verax.errors import Interrupted
 from verax.files import make_folder
-from verax.networks import NETWORKS, library, names, teaching
-from verax.networks.training import Progress, draws
+from verax.networks import NETWORKS, library, names, noise, teaching
+from verax.networks.training import Progress
 from verax.studies import policies
 from verax.studies.driving import performed
 from verax.studies.executors import EXECUTORS, Executor
@@ -63,7 +61,8 @@ class Teacher:
         study: whose networks are missing.
         store: where trained networks and failures are kept.
         executor: who trains.
-        beside: who trains several networks of pictures at once that draw no random numbers, if anybody does.
+        beside: who trains several networks of pictures at once that draw no random numbers of torch's own, if
+            anybody does.
         device: of what is trained here.
         overwrite: the policy, one of `verax.studies.policies.POLICIES`.
         time_limit: seconds that a training may take.
@@ -223,10 +222,6 @@ def _calm(training: Training) -> bool:
     if is_regression(training.task):
         return False
     name = names.parse(training.network).on(training.task)
-    return not _draws(NETWORKS.get(name.architecture), training.task.classes)
-
-
-@lru_cache(maxsize=256)
-def _draws(architecture: Callable[[int], nn.Module], classes: int) -> bool:
-    with torch.device("meta"):
-        return draws(architecture(classes))
+    return not noise.draws(
+        NETWORKS.get(name.architecture), training.task.classes, tuple(training.task.input_shape)
+    )

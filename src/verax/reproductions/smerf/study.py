@@ -15,7 +15,7 @@ from torch import Tensor
 from verax import devices, methods, progress
 from verax.errors import InvalidInput, InvalidParameter
 from verax.files import store_folder
-from verax.networks import NETWORKS, library, names, records, teaching, training
+from verax.networks import NETWORKS, exams, library, names, noise, records, teaching, training
 from verax.networks.certificates import wilson
 from verax.networks.inference import predictions
 from verax.protocols import published
@@ -128,8 +128,14 @@ def world(name: str, background: str, renderer: str) -> TextBox:
 def missing(options: Options) -> list[tuple[TextBox, str, int]]:
     """The networks that have to be trained first: task, name, seed."""
     store = store_folder(options.store)
+    # one task for all of its networks, which so are asked the same
+    worlds = {
+        (task, background): world(task, background, options.renderer)
+        for background in {background for _, background in options.pairs}
+        for task in TASKS
+    }
     wanted = [
-        (world(task, background, options.renderer), network, seed)
+        (worlds[task, background], network, seed)
         for network, background in options.pairs
         for seed in options.seeds_of(network, background)
         for task in TASKS
@@ -175,7 +181,7 @@ def _train_side_by_side(options: Options, todo: Sequence[tuple[TextBox, str, int
         return lambda: _train(task, network, seed, where, device=device, watch=lambda state: None)
 
     jobs = [job(*entry) for entry in todo if not _draws(*entry[:2])]
-    with progress.bar(hidden=options.quiet) as bar:
+    with exams.shared(), progress.bar(hidden=options.quiet) as bar:
         row = bar.add_task("training", total=len(todo))
         for _ in itertools.chain(
             workers.threads(jobs, options.workers, device),
@@ -185,8 +191,8 @@ def _train_side_by_side(options: Options, todo: Sequence[tuple[TextBox, str, int
 
 
 def _draws(task: TextBox, network: str) -> bool:
-    with torch.device("meta"):
-        return training.draws(NETWORKS.get(names.parse(network).on(task).architecture)(task.classes))
+    make = NETWORKS.get(names.parse(network).on(task).architecture)
+    return noise.draws(make, task.classes, tuple(task.input_shape))
 
 
 def run_study(options: Options, network: str, background: str, folder: Path, sound: bool = False) -> Run:

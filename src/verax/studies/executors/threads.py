@@ -1,8 +1,8 @@
 """Threads: trainings of small networks beside each other on one GPU.
 
 A small network leaves most of a GPU idle: the kernels of several threads run beside each other, which those
-of several processes never do. Only for trainings, and only for networks that draw no random numbers while
-they learn: threads would share a generator.
+of several processes never do. Only for trainings, and only for networks that draw no random numbers of
+torch's own while they learn: threads would share a generator.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 
 from verax.errors import Interrupted
+from verax.networks import exams
 from verax.networks.steps import give_back
 from verax.networks.training import Progress
 from verax.studies import work
@@ -93,7 +94,7 @@ class Threads:
             return lambda: work.perform(quiet, job, self.device, keep=lambda device: nullcontext())
 
         # what belongs to the whole process is kept once, around all of them
-        with work.pinned(self.device):
+        with work.pinned(self.device), exams.shared():
             yield from side_by_side(map(named, jobs), self.workers, self.device, stop)
 
 
