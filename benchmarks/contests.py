@@ -54,6 +54,10 @@ class Contest:
     pictures: bool = False
     least: int | None = None
 
+    def takes(self, w: Workload) -> bool:
+        """Whether the method has maps for such a network."""
+        return not self.pictures or bool(w.layer)
+
     def ours(self, w: Workload) -> Tensor:
         """The map of verax."""
         return verax.explain(

@@ -10,6 +10,7 @@ import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from matplotlib.colors import ListedColormap
+from matplotlib.patches import Patch
 
 from records import Record, Result, percent
 
@@ -145,6 +146,11 @@ def correctness(record: Record, path: Path) -> None:
         axes.tick_params(length=0, colors="#1f2937")
         for spine in axes.spines.values():
             spine.set_visible(False)
+        words = ("✓ right", "no map", "another map, documented", "wrong, or made up where no rule exists")
+        patches = [Patch(color=shade, label=word) for shade, word in zip(shades.colors, words, strict=True)]
+        above = 1 + 0.35 / figure.get_figheight()
+        place = {"loc": "lower center", "bbox_to_anchor": (0.4, above)}
+        axes.legend(handles=patches, ncols=4, frameon=False, fontsize=8, **place)
         save(figure, path)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import gc
 import logging
+import statistics
 import time
 import warnings
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
+import asking
 import records
 import timing
 import verax
@@ -52,11 +54,14 @@ class Axis:
     samples: int = 16
 
 
-def _most(call: Callable[[], object], device: str) -> float | None:
-    """The largest of three peaks: one that finds memory of an earlier call free seems to need less."""
-    found = [timing.peak_memory(call, device) for _ in range(3)]
+def _usual(call: Callable[[], object], device: str) -> float | None:
+    """The middle of five peaks: one that finds memory of an earlier call free seems to need less.
+
+    Now and then the system gives out more than was asked for, so that the largest would say too much.
+    """
+    found = [timing.peak_memory(call, device) for _ in range(5)]
     known = [peak for peak in found if peak is not None]
-    return max(known) if len(known) == len(found) else None
+    return statistics.median(known) if len(known) == len(found) else None
 
 
 def network(device: str) -> nn.Module:
@@ -172,7 +177,7 @@ def measured(axis: Axis, device: str) -> list[Result]:
             notes[who] = "not installed"
             continue
         gc.collect()
-        peaks = [_most(call, device) for call in calls]
+        peaks = [_usual(call, device) for call in calls]
         times = timing.best({"one": calls[0], "more": calls[1]}, 0.5, device)
         spent[who] = [times["one"], times["more"]]
         if None not in peaks:
@@ -208,7 +213,7 @@ def measured(axis: Axis, device: str) -> list[Result]:
 def main() -> None:
     """Measure, print, and write if asked to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--device", default="cpu", type=asking.device, help="cpu (default) or cuda")
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
     warnings.filterwarnings("ignore")

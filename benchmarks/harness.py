@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+import asking
 import records
 import verax
 from contests import load, package
@@ -167,7 +168,7 @@ def compared(arena: Arena, found: dict[str, float]) -> list[Result]:
 def main() -> None:
     """Measure, print, and write if asked to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--samples", type=int, default=20)
+    parser.add_argument("--samples", type=asking.count, default=20)
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
     warnings.filterwarnings("ignore")

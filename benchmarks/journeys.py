@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import asking
 import records
 from verax.studies.spec import study
 
@@ -183,6 +184,13 @@ def shown(record: records.Record) -> str:
     lines.append(f"| **all** | {' | '.join(format(j['seconds'], '.0f') for j in found.values())} |")
     lines.append(f"| asked for | {' | '.join(ASKED[name] for name in found)} |")
     text = "\n".join(lines) + "\n\n"
+    absent = [
+        f"`verax {' '.join(words)}` (asked for: {ASKED[name]})"
+        for name, words in COMMANDS.items()
+        if name not in found
+    ]
+    if absent:
+        text += f"**Not measured on a GPU as it is now: {', '.join(absent)}.**\n\n"
     for name, journey in found.items():
         command = journey["command"].replace("; ", "`, then `")
         text += f"- `{command}`: {BOUNDS[name]}{_older(name, journey)}\n"
@@ -200,18 +208,23 @@ def shown(record: records.Record) -> str:
 def main() -> None:
     """Run what is asked for and print where the time went."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", default=",".join(COMMANDS))
+    parser.add_argument(
+        "--only",
+        default=",".join(COMMANDS),
+        type=asking.some_of("journey", COMMANDS),
+        help=f"some of {','.join(COMMANDS)}",
+    )
     parser.add_argument("--networks", default="", help="of smerf-full; joined with those measured before")
     parser.add_argument("--seeds", default="", help="of smerf-full, instead of its five")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--limit-seconds", type=float, help="for each command")
+    parser.add_argument("--device", default="cuda", type=asking.device, help="cuda (default) or cpu")
+    parser.add_argument("--limit-seconds", type=asking.seconds, help="for each command")
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
     name = "journeys" if asked.device == "cpu" else f"journeys-{asked.device}"
     path = records.FOLDER / f"{name}.json"
     old = records.read(path) if path.exists() else None
     found: dict[str, Any] = dict(old.details["journeys"]) if old else {}
-    for journey in asked.only.split(","):
+    for journey in asked.only:
         with tempfile.TemporaryDirectory() as folder:
             more = {"networks": asked.networks, "seeds": asked.seeds}
             new = measure(journey, more, asked.device, Path(folder), asked.limit_seconds)

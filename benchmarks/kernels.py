@@ -16,6 +16,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+import asking
 import timing
 from verax.engine import kernels
 
@@ -68,9 +69,9 @@ def line(ins: int, outs: int, side: int, rows: int, device: str, seconds: float)
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--device", default="cuda", type=asking.device, help="cuda (default) or cpu")
     parser.add_argument("--rows", default="222,2730")
-    parser.add_argument("--seconds", type=float, default=0.3, help="for each row")
+    parser.add_argument("--seconds", type=asking.seconds, default=0.3, help="for each row")
     asked = parser.parse_args()
     cudnn = torch.backends.cudnn
     with cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):

@@ -14,6 +14,7 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,7 @@ class Record:
         results: the rows.
         skipped: what was not measured, and why.
         details: whatever else a page shows of it.
+        date: of the oldest of its measurements, YYYY-MM-DD; that of today when it is written without one.
     """
 
     name: str
@@ -122,6 +124,7 @@ class Record:
     results: list[Result]
     skipped: list[str] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
+    date: str = ""
 
     def result(self, *key: Any) -> Result | None:
         """The row of this key."""
@@ -186,7 +189,7 @@ def write(record: Record, folder: Path = FOLDER) -> Path:
     """Write a record whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{record.name}.json"
-    content = rounded(asdict(record))
+    content = rounded(asdict(record)) | {"date": record.date or datetime.now(UTC).date().isoformat()}
     content["results"] = [
         {key: value for key, value in row.items() if value not in (None, {}, "", [])}
         for row in content["results"]
@@ -218,7 +221,10 @@ def merged(old: Record, new: Record) -> Record:
         asked |= {where, f"{result.row} on {where}"}
     skipped = [line for line in old.skipped if line.partition(": ")[0] not in asked]
     details = old.details | new.details
-    return replace(new, results=[*rows, *again.values()], skipped=skipped + new.skipped, details=details)
+    fresh = {result.key for result in new.results}
+    date = new.date if all(result.key in fresh for result in old.results) else old.date
+    results = [*rows, *again.values()]
+    return replace(new, results=results, skipped=skipped + new.skipped, details=details, date=date)
 
 
 def read_all(folder: Path = FOLDER) -> dict[str, Record]:

@@ -10,11 +10,13 @@ import math
 import statistics
 import sys
 from collections.abc import Iterable
+from datetime import date
 from pathlib import Path
 
 import journeys
 from reasons import LEVEL, PERTURBATIONS, behind, reason, unmet
 from records import Record, Result, percent, read_all
+from workloads import sizes
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "performance.md"
@@ -69,7 +71,21 @@ def made_by(record: Record) -> str:
         words.append(f"not installed: {', '.join(absent)}")
     if "note" in record.details:
         words.append(record.details["note"])
-    return f"`{record.command}`: {'; '.join(words)}.\n"
+    return f"`{record.command}`, {record.date}: {'; '.join(words)}.\n"
+
+
+def aged(records: dict[str, Record]) -> str:
+    """A sentence about records that are older than others, which show what the code has become since."""
+    dates = {name: date.fromisoformat(record.date) for name, record in records.items() if record.date}
+    days = {name: (max(dates.values()) - measured).days for name, measured in dates.items()}
+    old = [f"`{name}` ({count} days)" for name, count in days.items() if count > 1]
+    if not old:
+        return ""
+    return (
+        f"**Older than the newest figures of this page: {', '.join(old)}.** The CHANGELOG says "
+        "what the code has become since, which is what the reasons speak of. `make bench` and `make "
+        "bench-gpu` measure again."
+    )
 
 
 # -- targets -----------------------------------------------------------------------------------------------
@@ -126,7 +142,7 @@ def verdict(results: list[Result], where: str) -> str:
     )
 
 
-def targets(results: list[Result]) -> str:
+def targets(results: list[Result], where: str) -> str:
     """All promises with how many rows meet them."""
     rows = []
     for words, own in _targets(results):
@@ -145,12 +161,13 @@ def targets(results: list[Result]) -> str:
                 words,
                 str(len(own)),
                 f"{sum(met)} ({100 * sum(met) / len(own):.0f} %)",
-                number(middle),
-                shown,
+                sense,
+                "" if middle == 0 == worst else number(middle),
+                "" if middle == 0 == worst else shown,
                 "met" if all(met) else "**not everywhere**",
             )
         )
-    return table(("target (on a CPU)", "rows", "met in", "median ratio", "worst ratio", ""), rows)
+    return table((f"target ({where})", "rows", "met in", "asked for", "median", "worst", ""), rows)
 
 
 # -- leagues -----------------------------------------------------------------------------------------------
@@ -184,9 +201,22 @@ def methods(record: Record) -> str:
             kept = () if last is None else (last.memory["verax"], last.memory[last.peer])
             most = " / ".join(f"{max(0.0, value):.0f}" for value in kept)
             rows.append((f"`{method}`", *(_cell(found.get(batch)) for batch in batches), most))
-        head = ("method", *(f"batch {batch}" for batch in batches), "MiB, ours / best peer's")
-        text.append(f"### {TITLES.get(network, network)}\n\n{table(head, rows)}")
+        head = (
+            "method",
+            *(f"batch {batch}" for batch in batches),
+            "MiB at the largest batch, ours / best peer's",
+        )
+        title = f"### {TITLES.get(network, network)}"
+        text.append(f"{title}\n\n{_asked(network, here[0].device)}\n\n{table(head, rows)}")
     return "\n".join(text)
+
+
+def _asked(network: str, device: str) -> str:
+    """What methods with steps, draws and masks are asked for on a network."""
+    steps, segments, size, masks = sizes(network, device)
+    pictures = network != "sst-mlp"
+    parts = f"segments of {size} pixels a side" if pictures else f"segments of {size} numbers"
+    return f"{steps} steps, draws and references; {segments} {parts}; {masks} masks of LIME and Kernel SHAP."
 
 
 def notes(record: Record) -> str:
@@ -220,10 +250,13 @@ def not_ahead(results: list[Result]) -> str:
     for words, own in groups.items():
         rows: dict[tuple[str, str, str], list[str]] = {}
         for r in own:
-            kind = "slower" if behind(r) else "below its target"
+            kind = (
+                "slower" if behind(r) else "below its target" if r.sense == "at least" else "above its limit"
+            )
             where = f" at {r.batch}" if r.batch else ""
             ratio = strictly(r.ratio, r.sense)
-            rows.setdefault((kind, r.league, r.row), []).append(f"{r.network}{where} ({ratio}×)".strip())
+            unit = " p" if r.league == "overhead" else "×"
+            rows.setdefault((kind, r.league, r.row), []).append(f"{r.network}{where} ({ratio}{unit})".strip())
         lines = [
             f"    - `{row}` ({league}, {kind}): {', '.join(places)}"
             for (kind, league, row), places in sorted(rows.items())
@@ -403,6 +436,8 @@ def gpu(records: dict[str, Record]) -> str:
             )
         if name.startswith("speed"):
             text.append(verdict(record.results, "On this GPU") + "\n")
+            text.append(targets(record.results, "on this GPU"))
+            text.append("![On this GPU: times as fast as the best peer](images/performance/speed-cuda.svg)\n")
             text.append(methods(record))
             text.append(notes(record))
             text.append(not_ahead(record.results))
@@ -444,8 +479,9 @@ CPU, all use one thread and are timed by the processor's clock. *p* is a plain p
 backward to the input of the same batch. "2.1 p, 3.4× captum" reads: verax takes 2.1 plain passes, the best
 peer, Captum, 3.4 times that. Peers are measured as they come and *tuned* (64 rows a pass where they can be
 told), and the better of the two counts. A peer whose map is another one (1 % away or more) cannot win.
-Ratios from {level} to 1 are called level: on an idle machine, the same row measured twice differs by about
-that much. Bold ratios are below, and are rounded down.
+Ratios from {level} to 1 are called level: on an idle machine, most rows that are measured twice differ by
+less than that, and rows of a few milliseconds by a tenth; on a busy one, by up to a quarter. Bold ratios are
+below, and are rounded down. An empty cell was left out; the last line of each part says why.
 
 One method on one network, printed and not written:
 
@@ -461,7 +497,7 @@ make .venv/.bench
 
 """
 MIDDLE = """
-![Times as fast as the best peer, by method](images/performance/speed.svg)
+![On a CPU: times as fast as the best peer, by method](images/performance/speed.svg)
 
 ## Where verax is not ahead
 
@@ -476,8 +512,8 @@ def page(records: dict[str, Record]) -> str:
     everything = [result for record in here.values() for result in record.results]
     graphics = [r for name, record in records.items() if name == "speed-cuda" for r in record.results]
     said = f"{verdict(everything, 'On a CPU')} {verdict(graphics, 'On an H200')}".strip()
-    opening = INTRODUCTION.format(level=LEVEL, verdict=said)
-    parts = [opening, targets(everything), MIDDLE, not_ahead(everything)]
+    opening = INTRODUCTION.format(level=LEVEL, verdict="\n\n".join(filter(None, [said, aged(records)])))
+    parts = [opening, targets(everything, "on a CPU"), MIDDLE, not_ahead(everything)]
     sections = [
         ("speed", "Methods", lambda r: methods(r) + "\n" + notes(r) + f"\n{_left_out(r)}", None),
         ("metrics", "Metrics beside Quantus", races, "metrics"),
@@ -554,6 +590,8 @@ def draw(records: dict[str, Record]) -> None:
 
     if "speed" in records:
         drawings.speed(records["speed"].results, IMAGES / "speed.svg")
+    if "speed-cuda" in records:
+        drawings.speed(records["speed-cuda"].results, IMAGES / "speed-cuda.svg")
     if "metrics" in records:
         drawings.metrics(records["metrics"].results, IMAGES / "metrics.svg")
     if "growth" in records:

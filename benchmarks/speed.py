@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import copy
 import logging
+import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+import asking
 import floors
 import records
 import timing
@@ -244,17 +246,14 @@ def league(
     for name, batch in rows(device):
         if (networks is not None and name not in networks) or (batches is not None and batch not in batches):
             continue
-        if time.perf_counter() > end:
-            skipped.append(f"{name}, batch {batch}: no time left")
-            continue
         try:
             w = workload(name, device).first(batch)
-            unit = plain_seconds(w) if device == "cuda" else None
+            unit = plain_seconds(w) if device == "cuda" and time.perf_counter() <= end else None
         except (ImportError, torch.OutOfMemoryError) as error:
             skipped.append(f"{name}, batch {batch}: {getattr(error, 'name', None) or 'memory'} is missing")
             continue
         for contest in CONTESTS:
-            if (methods is not None and contest.method not in methods) or (contest.pictures and not w.layer):
+            if (methods is not None and contest.method not in methods) or not contest.takes(w):
                 continue
             label = f"{contest.method} on {name}, batch {batch}"
             if time.perf_counter() > end:
@@ -291,14 +290,31 @@ def show(result: Result) -> None:
 def main() -> None:
     """Measure, print, and write if asked to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--limit-seconds", type=float, default=900.0, help="rows beyond are left out")
-    parser.add_argument("--methods", nargs="*", help="some of them, such as occlusion lime")
-    parser.add_argument("--networks", nargs="*", help=f"some of {', '.join(dict.fromkeys([*CPU, *CUDA]))}")
-    parser.add_argument("--batches", nargs="*", type=int, help="some of 1 32 256")
+    known = [contest.method for contest in CONTESTS]
+    lists = f"some of {' '.join(CPU)}; on a GPU {' '.join(CUDA)}"
+    parser.add_argument("--device", default="cpu", type=asking.device, help="cpu (default) or cuda")
+    parser.add_argument(
+        "--limit-seconds", type=asking.seconds, default=900.0, help="rows beyond are left out"
+    )
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        type=asking.one_of("method", known),
+        help="some of them, such as occlusion lime",
+    )
+    parser.add_argument("--networks", nargs="+", type=asking.one_of("network", [*CPU, *CUDA]), help=lists)
+    parser.add_argument(
+        "--batches", nargs="+", type=asking.count, help="some of 1 4 32 256, as networks have them"
+    )
     parser.add_argument("--write", action="store_true", help="into benchmarks/results; else only print")
     parser.add_argument("--no-floors", action="store_true", help="the race alone")
     asked = parser.parse_args()
+    if not any(
+        (asked.networks is None or name in asked.networks)
+        and (asked.batches is None or batch in asked.batches)
+        for name, batch in rows(asked.device)
+    ):
+        parser.error(f"no network on {asked.device} has a row like that; they are {lists}")
     start = time.perf_counter()
     end = start + asked.limit_seconds
     warnings.filterwarnings("ignore")
@@ -314,10 +330,13 @@ def main() -> None:
     if asked.device == "cuda":
         details["tf32"] = [rounded(name) for name in CUDA if asked.networks is None or name in asked.networks]
     found += raced + overheads(raced)
+    print("\n".join(f"left out: {line}" for line in skipped))
     print(f"{len(raced)} rows in {time.perf_counter() - start:.0f} s, {len(skipped)} left out")
     absent = sorted({who for r in raced for who, note in r.notes.items() if note == "not installed"})
     if absent:
         print(f"Not installed: {', '.join(absent)}. `make .venv/.bench` installs all peers.")
+    if asked.write and not found:
+        sys.exit("Nothing was measured, so that nothing is written.")
     if asked.write:
         suffix = "" if asked.device == "cpu" else f"-{asked.device}"
         line = f"python benchmarks/speed.py --device {asked.device} --write"

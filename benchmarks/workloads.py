@@ -78,10 +78,21 @@ def _timm() -> nn.Module:
     return timm.create_model("vit_small_patch16_224", pretrained=False, num_classes=10)
 
 
+def sizes(name: str, device: str) -> tuple[int, int, int, int]:
+    """Draws, segments, their size and masks of a workload, without its network."""
+    gpu = device == "cuda"
+    if name == "cnn4":
+        return (32 if gpu else 8), 64, 8, 100
+    if name == "sst-mlp":
+        return 32, 8, 64, (200 if gpu else 100)
+    size = int(name.rpartition("-")[2]) // (8 if gpu else 4)
+    return (32 if gpu else 8), (8 if gpu else 4) ** 2, size, (100 if gpu else 32)
+
+
 @cache
 def workload(name: str, device: str = "cpu") -> Workload:
     """A network by its name with up to 256 inputs; a GPU gets more draws and masks."""
-    gpu = device == "cuda"
+    sized = dict(zip(("draws", "segments", "size", "coalitions"), sizes(name, device), strict=True))
     if name == "cnn4":
         task = verax.task("textbox/complex-cr1")
         cases = task.cases(n=26)
@@ -92,18 +103,13 @@ def workload(name: str, device: str = "cpu") -> Workload:
             cases.inputs[-256:].to(device),
             cases.targets[-256:].to(device),
             layer="7",
-            draws=32 if gpu else 8,
-            size=8,
-            segments=64,
-            coalitions=100,
             milliseconds=2.5,
+            **sized,
         )
     if name == "sst-mlp":
         x = torch.randn(256, 458, generator=torch.Generator().manual_seed(0)).to(device)
         y = torch.zeros(256, dtype=torch.int64, device=device)
-        return Workload(
-            name, _network(dense.mlp, device), x, y, "", 32, 64, 8, 200 if gpu else 100, milliseconds=0.03
-        )
+        return Workload(name, _network(dense.mlp, device), x, y, layer="", milliseconds=0.03, **sized)
     pictures: dict[str, tuple[Callable[[], nn.Module], int, str, float]] = {
         "resnet18-64": (_torchvision, 64, "layer4", 8.0),
         "resnet18-224": (_torchvision, 224, "layer4", 105.0),
@@ -111,21 +117,9 @@ def workload(name: str, device: str = "cpu") -> Workload:
         "vit-s-224": (_timm, 224, "", 400.0),
     }
     make, side, layer, milliseconds = pictures[name]
-    count = 256 if gpu or side == 64 else 4
+    count = 256 if device == "cuda" or side == 64 else 4
     x, y = _noise(count, 3, side, side).to(device), (torch.arange(count) % 10).to(device)
-    size = side // (8 if gpu else 4)
-    return Workload(
-        name,
-        _network(make, device),
-        x,
-        y,
-        layer,
-        32 if gpu else 8,
-        size,
-        (side // size) ** 2,
-        100 if gpu else 32,
-        milliseconds,
-    )
+    return Workload(name, _network(make, device), x, y, layer=layer, milliseconds=milliseconds, **sized)
 
 
 CPU = {

@@ -10,9 +10,11 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import torch
 
 import verax
 
@@ -66,7 +68,11 @@ def test_targets_have_two_senses(records):
 def test_records_come_back_as_they_were_written(records, race, tmp_path):
     record = records.Record("x", "python x", {"cores": 2}, {"torch": "2"}, [race], ["y: too long"])
     path = records.write(record, tmp_path)
-    assert records.read(path) == record
+    found = records.read(path)
+    assert abs(date.fromisoformat(found.date) - datetime.now(UTC).date()) <= timedelta(days=1)
+    assert replace(found, date="") == record
+    dated = replace(record, date="2020-02-03")
+    assert records.read(records.write(dated, tmp_path)) == dated
     assert [file.name for file in tmp_path.iterdir()] == ["x.json"]  # nothing half-written is left
 
 
@@ -88,6 +94,9 @@ def test_rows_that_are_measured_again_replace_the_old_ones(records, race):
         ("gradient", 7, 1.5),
     ]
     assert found.details == {"kept": 1}
+    assert records.merged(replace(old, date="2026-01-02"), new).date == "2026-01-02"  # some rows are that old
+    everything = replace(new, results=rows[::-1])
+    assert records.merged(replace(old, date="2026-01-02"), everything).date == ""  # that of today
 
 
 def test_a_failed_write_leaves_the_old_record(records, race, tmp_path, monkeypatch):
@@ -241,6 +250,25 @@ def test_a_gpu_has_a_part_of_its_own_once_it_was_measured(load, records, race):
         assert words in text
 
 
+def test_the_page_says_which_records_are_old(load, records):
+    render = load("render")
+
+    def aged(**dates):
+        made = {
+            name.replace("_", "-"): records.Record(name, "", {}, {}, [], date=date)
+            for name, date in dates.items()
+        }
+        return render.aged(made)
+
+    assert aged(speed="2026-03-05", speed_cuda="2026-03-04") == ""
+    assert "`speed` (4 days)" in aged(speed="2026-03-01", speed_cuda="2026-03-05")
+    assert aged() == aged(speed="") == ""
+    assert "`speed-cuda` (4 days)" in aged(
+        speed="2026-03-05", speed_cuda="2026-03-01", growth_cuda="2026-03-05"
+    )
+    assert "growth" not in aged(speed="2026-03-05", speed_cuda="2026-03-01", growth_cuda="2026-03-05")
+
+
 def test_a_row_that_is_behind_needs_a_reason(load, records):
     render = load("render")
     row = records.race("data", "clouds", {"verax": 2.0, "loop": 1.0}, target=1.0)
@@ -263,12 +291,89 @@ def test_the_guard_fails_past_its_margin(load, records, race):
     assert "not committed" in lines[0]
 
 
+def test_the_guard_measures_what_can_be_measured(load, monkeypatch):
+    check, found = load("check"), []
+    monkeypatch.setattr(
+        check.speed, "measured", lambda contest, w, *_: found.append((contest.method, w.name))
+    )
+    check.methods()
+    pictures = {"grad-cam"}
+    assert set(found) == {
+        (method, name)
+        for method in check.METHODS
+        for name, _ in check.PLACES
+        if name != "sst-mlp" or method not in pictures
+    }
+    found.clear()
+    check.methods([("gradient", "cnn4", 32)])
+    assert found == [("gradient", "cnn4")]
+
+
 def test_the_guard_knows_ratios_that_should_be_small(load, records):
     check = load("check")
     row = records.Result("growth", "memory", ratio=1.2, target=1.5, sense="at most")
     assert check.worse(replace(row, ratio=1.7), row)
     assert not check.worse(replace(row, ratio=1.5), row)
     assert not check.worse(replace(row, ratio=None), row)
+
+
+def run(name, *words):
+    """A command of a benchmark."""
+    line = [sys.executable, str(FOLDER / name), *words]
+    return subprocess.run(line, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "said"),
+    [
+        ("speed.py", ["--methods", "oclusion"], "there is no method 'oclusion'; did you mean 'occlusion'"),
+        ("speed.py", ["--networks", "resnet19-64"], "there is no network 'resnet19-64'; did you mean"),
+        ("speed.py", ["--networks", "vit-s-224"], "no network on cpu has a row like that"),
+        ("speed.py", ["--batches", "7"], "no network on cpu has a row like that"),
+        ("speed.py", ["--methods"], "expected at least one argument"),
+        ("speed.py", ["--limit-seconds", "-1"], "'-1' is no number of seconds above 0"),
+        ("speed.py", ["--limit-seconds", "nan"], "'nan' is no number of seconds above 0"),
+        ("journeys.py", ["--only", "smurf"], "there is no journey 'smurf'; did you mean 'smerf'"),
+        ("journeys.py", ["--device", "tpu"], "a device is cpu or cuda, not 'tpu'"),
+        ("harness.py", ["--samples", "-3"], "'-3' is no whole number from 1"),
+        ("check.py", ["--quick"], "unrecognized arguments: --quick"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_sentence(name, words, said):
+    done = run(name, *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
+@pytest.mark.parametrize("name", ["speed.py", "growth.py", "journeys.py", "kernels.py"])
+def test_no_gpu_is_one_sentence(name):
+    done = run(name, "--device", "cuda")
+    assert done.returncode == 2
+    assert "PyTorch finds no GPU here" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_journeys_that_were_not_measured_are_named(load, records):
+    journeys = load("journeys")
+    record = records.Record("journeys-cuda", "", {}, {}, [])
+    one = {"command": "verax reproduce smerf", "seconds": 2.0, "phases": {"starting": 2.0}}
+    text = journeys.shown(replace(record, details={"journeys": {"smerf": one}}))
+    assert "Not measured on a GPU as it is now: `verax run sst" in text
+    text = journeys.shown(replace(record, details={"journeys": dict.fromkeys(journeys.COMMANDS, one)}))
+    assert "Not measured" not in text
+
+
+def test_the_page_says_how_much_methods_are_asked_for(load):
+    load("records")
+    workloads, render = load("workloads"), load("render")
+    for name in workloads.CPU:
+        made = workloads.workload(name)
+        sized = (made.draws, made.segments, made.size, made.coalitions)
+        assert sized == workloads.sizes(name, "cpu")
+        assert render._asked(name, "cpu").startswith(f"{made.draws} steps")
+        assert made.segments == math.ceil(made.x.shape[-1] / made.size) ** (made.x.ndim // 2)
 
 
 def test_the_shortest_of_turns_counts(load):
