@@ -32,6 +32,7 @@ from verax.studies.entries import unpack
 from verax.studies.execution import Bench
 from verax.studies.executors import processes
 from verax.studies.executors.processes import Processes
+from verax.studies.failures import Failure
 from verax.studies.store import Store
 from verax.studies.units import Subject
 from verax.studies.work import Brief, Job
@@ -740,3 +741,22 @@ def test_tables_that_cannot_be_used_are_made_again(tmp_path, harm):
     assert second.manifest["computed_units"] == 1
     tables = [(run.folder / "scores.parquet").read_bytes() for run in (first, second)]
     assert tables[0] == tables[1]
+
+
+def test_a_store_stays_where_it_was_when_the_process_goes_elsewhere(tmp_path):
+    """Its files are written in a thread of their own, beside methods that may go to another folder."""
+    store, away = Store(Path("store")), tmp_path / "away"
+    away.mkdir()
+    os.chdir(away)
+    store.fail("ab" * 32, "a unit", Failure("method", "for a test"))
+    assert list(away.iterdir()) == []
+    assert [path.name for path in (tmp_path / "store").rglob("*.json")] == [f"{'ab' * 32}.failed.json"]
+
+
+def test_a_store_in_a_folder_that_is_gone_is_one_sentence(tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    os.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(OutputError, match="Cannot write 'store': No such file"):
+        Store(Path("store"))

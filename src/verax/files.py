@@ -23,6 +23,14 @@ def store_folder(chosen: str | Path | None = None) -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "verax"
 
 
+def absolute(path: Path) -> Path:
+    """The same path, wherever the process goes from here."""
+    try:
+        return path.absolute()
+    except OSError as error:  # the working directory has been removed
+        raise _cannot(path, error) from error
+
+
 def make_folder(folder: Path) -> Path:
     """Create a folder and prove that it can be written to."""
     try:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from verax.errors import OutputError
-from verax.files import sync_folder, write_atomically
+from verax.files import absolute, sync_folder, write_atomically
 from verax.studies.entries import (
     DAMAGE,
     Damaged,
@@ -59,7 +59,8 @@ class Store:
     """A folder of finished units."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        # methods may change the working directory while a thread writes here
+        self.folder = absolute(folder)
         self.aside: list[Aside] = []
 
     @property
