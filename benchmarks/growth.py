@@ -1,7 +1,8 @@
 """How time and memory grow with samples, steps, segments and masks: verax beside Captum, as ratios.
 
 Each row is the peak memory, or the time, of eight times the work over that of the work itself, with a small
-network of two convolutions. Memory is what a call takes beyond one copy of the inputs and the maps.
+network of two convolutions. Memory is what the tensors of a call take beyond one copy of the inputs and the
+maps; PyTorch counts them, so that every run finds the same.
 
 python benchmarks/growth.py [--device cpu] [--write]
 """
@@ -9,9 +10,7 @@ python benchmarks/growth.py [--device cpu] [--write]
 from __future__ import annotations
 
 import argparse
-import gc
 import logging
-import statistics
 import time
 import warnings
 from collections.abc import Callable
@@ -32,7 +31,7 @@ from verax.engine.segments import grid
 TIMES = 8
 FLAT, LINEAR = 1.5, 1.3 * TIMES
 SMALL = 4.0
-"""MiB below which a difference of peaks is noise of the system."""
+"""MiB below which a difference of peaks is nothing to speak of."""
 SIDE = 64
 
 
@@ -52,16 +51,6 @@ class Axis:
     ours: Callable[..., timing.Function]
     theirs: Callable[..., timing.Function]
     samples: int = 16
-
-
-def _usual(call: Callable[[], object], device: str) -> float | None:
-    """The middle of five peaks: one that finds memory of an earlier call free seems to need less.
-
-    Now and then the system gives out more than was asked for, so that the largest would say too much.
-    """
-    found = [timing.peak_memory(call, device) for _ in range(5)]
-    known = [peak for peak in found if peak is not None]
-    return statistics.median(known) if len(known) == len(found) else None
 
 
 def network(device: str) -> nn.Module:
@@ -176,12 +165,10 @@ def measured(axis: Axis, device: str) -> list[Result]:
         except ImportError:
             notes[who] = "not installed"
             continue
-        gc.collect()
-        peaks = [_usual(call, device) for call in calls]
+        peaks = [timing.peak_of_tensors(call, device) for call in calls]
         times = timing.best({"one": calls[0], "more": calls[1]}, 0.5, device)
         spent[who] = [times["one"], times["more"]]
-        if None not in peaks:
-            used[who] = [max(peak - size, SMALL) for peak, size in zip(peaks, sizes, strict=True)]
+        used[who] = [max(peak - size, SMALL) for peak, size in zip(peaks, sizes, strict=True)]
     found = []
     for what, table, limit in (("memory", used, FLAT), ("time", spent, LINEAR)):
         growth = {who: more / one for who, (one, more) in table.items()}

@@ -152,12 +152,6 @@ REASONS = [
         lambda r: r.league == "harness" and r.row == "grad-cam",
     ),
     Reason(
-        "Peaks are read off the system. They are some dozen MiB here, and what lies free in between counts, "
-        "so that the same row differs by up to a half from process to process; nothing that grows with the "
-        "work is kept.",
-        lambda r: r.device == "cpu" and r.league == "growth" and ": memory" in r.row and (r.ratio or 0) < 2,
-    ),
-    Reason(
         "Time that grows a little faster than the work: the smaller call fits into the cache of the "
         "processor, the larger one does not.",
         lambda r: r.league == "growth" and ": time" in r.row,

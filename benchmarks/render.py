@@ -525,8 +525,8 @@ def page(records: dict[str, Record]) -> str:
     ]
     words = {
         "metrics": "64 maps of 64 × 64. Values agree wherever the note does not say otherwise.",
-        "growth": "Time or memory of eight times the work over that of the work itself; memory beyond a"
-        " copy of the inputs and the maps.",
+        "growth": "Time or memory of eight times the work over that of the work itself. Memory is that of "
+        "tensors, as PyTorch counts them, beyond a copy of the inputs and the maps.",
         "league": "Errors against references that are written out in `benchmarks/references.py`, "
         "`relevances.py`, `featuremaps.py` and `games.py` and use nothing of verax: formulas on layers as "
         "matrices, path integrals with 4000 points, means of 4000 draws, every coalition of four segments. "

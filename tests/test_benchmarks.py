@@ -394,6 +394,22 @@ def test_peak_memory_sees_what_is_gone_again(load):
     assert 50 < most < 200  # 64 MiB
 
 
+def test_tensors_are_counted_at_their_most_and_the_same_every_time(load):
+    timing = load("timing")
+    import torch
+
+    def call():
+        torch.ones(16 * 2**20).sum()
+        held = [torch.ones(2**18) for _ in range(4)]
+        return torch.cat(held).add_(1)
+
+    kept = torch.ones(2**22)  # of before
+    assert timing.peak_of_tensors(call) == pytest.approx(64, abs=0.01)
+    assert timing.peak_of_tensors(call) == timing.peak_of_tensors(call)
+    assert timing.peak_of_tensors(lambda: (kept + 1, kept + 2)) == pytest.approx(32, abs=0.01)
+    assert timing.peak_of_tensors(lambda: [(kept + 1).sum() for _ in range(9)]) == pytest.approx(16, abs=0.01)
+
+
 def test_floors_count_the_arithmetic_of_a_layer(load):
     import torch
 

@@ -1,6 +1,7 @@
 """Full float32 by fixed algorithms, whatever the caller has set, and all of it as it was afterwards."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -8,8 +9,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import verax
-from verax.networks.inference import outputs
-from verax.networks.precision import _PLACES, precisely
+from verax.networks.inference import outputs, undisturbed
+from verax.networks.precision import _PLACES, precisely, searching
 
 B = torch.backends
 
@@ -182,3 +183,32 @@ def test_threads_leave_the_settings_as_they_were():
         assert settings() == inside
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+def test_kernels_are_looked_for_only_meanwhile_whoever_explains_beside_it():
+    """A question that began before a training ended would put back what the training had set."""
+    before, gpu = B.cudnn.benchmark, torch.device("cuda")
+    inside, ended = threading.Event(), threading.Event()
+
+    def asks():
+        with undisturbed(network()), precisely(gpu):
+            inside.set()
+            ended.wait(0.2)  # the training wants to end now
+
+    with ThreadPoolExecutor(1) as pool:
+        with searching(gpu):
+            assert B.cudnn.benchmark
+            asking = pool.submit(asks)
+            inside.wait()
+            assert not B.cudnn.benchmark
+        ended.set()
+        asking.result()
+        assert B.cudnn.benchmark is before
+
+        def trains():
+            with searching(gpu):
+                return B.cudnn.benchmark
+
+        assert pool.submit(trains).result() is before  # no other thread than the main one
+    with searching(torch.device("cpu")):
+        assert B.cudnn.benchmark is before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
@@ -15,10 +14,7 @@ from torch import Tensor, nn
 from verax.devices import cached_rows
 from verax.errors import InvalidInput, VeraxError
 from verax.networks.anatomy import device_of, hidden_in, modules_of
-from verax.networks.precision import exact_products, precisely, products
-
-_TURN = threading.RLock()
-"""Held while a network is in eval mode: two threads that put modes back would put back each other's."""
+from verax.networks.precision import TURN, exact_products, precisely, products
 
 
 @contextmanager
@@ -29,7 +25,7 @@ def undisturbed(model: nn.Module, modules: Iterable[nn.Module] | None = None) ->
         model: the network.
         modules: all of its modules, where somebody knows them.
     """
-    with _TURN:
+    with TURN:
         named = modules_of(model) if modules is None else list(modules)
         modes = [(module, module.training) for module in (*named, *hidden_in(named))]
         try:

@@ -7,6 +7,7 @@ names stand for; the places say it always.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
@@ -14,6 +15,10 @@ from typing import Any, TypeVar
 import torch
 
 T = TypeVar("T")
+
+TURN = threading.RLock()
+"""Held while a network is in eval mode, or settings of the process are changed: of two threads that put
+something back, one would put back what the other had changed."""
 
 _BACKENDS: Any = torch.backends
 _CUDNN = _BACKENDS.cudnn
@@ -97,3 +102,21 @@ def _full() -> Iterator[None]:
                 place.fp32_precision = _UNSAID  # what comes from the whole process should go on to
             if place.fp32_precision != precision:
                 place.fp32_precision = precision
+
+
+@contextmanager
+def searching(device: torch.device) -> Iterator[None]:
+    """Let cuDNN look for its fastest kernels, for training, in which shapes hardly change.
+
+    In the main thread alone: it waits for the whole GPU, which spoils what other threads measure and record.
+    """
+    if device.type != "cuda" or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with TURN:
+        before, _CUDNN.benchmark = _CUDNN.benchmark, True
+    try:
+        yield
+    finally:
+        with TURN:  # somebody who explains beside it puts back what was there when it began
+            _CUDNN.benchmark = before

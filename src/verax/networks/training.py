@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -21,6 +20,7 @@ from verax.networks.certificates import Thresholds
 from verax.networks.exams import Exams, exams
 from verax.networks.inference import halved, predictions, undisturbed
 from verax.networks.names import Name
+from verax.networks.precision import searching
 from verax.networks.recipes import OWN, RECIPES, Recipe, find_recipe, fitted
 from verax.networks.starts import initialise
 from verax.networks.steps import Stepper, ends
@@ -293,7 +293,7 @@ class _Job:
         else:
             order = seeding.key(self.seed, attempt)
             source = batches.repeated(pool, order, plan.epochs, plan.batch)
-        with _quick(self.device), self._seeded(attempt):
+        with searching(self.device), self._seeded(attempt):
             model.train()
             epoch, loss, ended = self._steps(stepper, source, per_epoch, watch)
             model.eval()
@@ -385,18 +385,3 @@ class _Job:
 def _starts(streams: Streams, epoch: int, pictures: Tensor) -> Tensor:
     """Where an adversary starts from, as shares of its eps; another place in every epoch."""
     return streams.uniform(("adversary", epoch), *pictures.shape[1:]).float().mul_(2).sub_(1)
-
-
-@contextmanager
-def _quick(device: torch.device) -> Iterator[None]:
-    """Let cuDNN look for its fastest kernels; shapes hardly change during training.
-
-    Not beside other threads: it waits for the whole GPU, which spoils their measurements and recordings.
-    """
-    before = torch.backends.cudnn.benchmark
-    alone = threading.current_thread() is threading.main_thread()
-    torch.backends.cudnn.benchmark = before or (device.type == "cuda" and alone)
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
