@@ -393,7 +393,7 @@ def test_damaged_networks_are_set_aside_and_trained_again(little, how):
     assert not any(upkeep.verify(Store(Path("store"))))
     word = harm(path, how)
     problems = [problem for problem in upkeep.verify(Store(Path("store"))) if problem is not None]
-    assert [(problem.path, word in problem.reason) for problem in problems] == [(path, True)]
+    assert [(problem.path, word in problem.reason) for problem in problems] == [(path.absolute(), True)]
     with pytest.warns(VeraxWarning, match=word) as heard:
         again = verax.run(STUDY, out="again", **settings)
     assert len(heard) == 1
