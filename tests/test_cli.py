@@ -74,6 +74,28 @@ def test_plans_say_what_is_left_and_how_long_it_takes(verax):
     assert "guess" in out
 
 
+def test_plans_are_asked_like_runs(verax, tmp_path):
+    """What `run` would do with the same options, without doing it."""
+    options = ("--methods", "gradient", "--tasks", "textbox/complex-cr1", "--protocols", "published")
+    options += ("--samples", "2", "--certify", "0", "--seed", "3", "--background", "black")
+    code, planned, _ = verax("plan", "smerf-quick", *options, "--json")
+    assert code == 0
+    assert verax("run", "smerf-quick", *options, "--dry-run", "--json") == (0, planned, "")
+    assert "on 1 network " in verax("plan", "smerf-quick", *options)[1]
+    assert verax("run", "smerf-quick", *options, "--quiet", "--out", "here")[0] == 0
+    done = json.loads(verax("plan", "smerf-quick", *options, "--json")[1])
+    assert {row["unit"]: row["done"] for row in done["rows"]} == {
+        row["unit"]: row["units"] for row in json.loads(planned)["rows"]
+    }
+    for wrong, word in (
+        (("--tasks", "textbox/complx-cr1"), "did you mean 'textbox/complex-cr1'"),
+        (("--seeds", "one"), "Seeds are whole numbers such as 0,1,2, not 'one'"),
+    ):
+        code, out, err = verax("plan", "smerf-quick", *wrong)
+        assert (code, out) == (2, "")
+        assert word in err
+
+
 @pytest.mark.parametrize("what", ["tasks", "networks", "methods", "metrics", "studies"])
 def test_lists(verax, what):
     code, out, _ = verax("list", what, "--json")

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from verax import progress
-from verax.cli import completion
+from verax.cli import completion, options
 from verax.cli.console import Json, Quiet, console, print_json, say
 
 if TYPE_CHECKING:
@@ -33,12 +33,6 @@ Metric = Annotated[
         autocompletion=completion.metric,
     ),
 ]
-Tasks = Annotated[str | None, typer.Option(help="Only these tasks: a,b,c.", autocompletion=completion.tasks)]
-
-
-def chosen(tasks: str | None) -> list[str] | None:
-    """Names with commas between them."""
-    return None if tasks is None else [word.strip() for word in tasks.split(",") if word.strip()]
 
 
 def compare(
@@ -51,7 +45,7 @@ def compare(
     ],
     protocol: Protocol = None,
     metric: Metric = None,
-    tasks: Tasks = None,
+    tasks: options.Tasks = None,
     out: Annotated[Path | None, typer.Option(help="Write a page to this HTML file.")] = None,
     quiet: Quiet = False,
     json: Json = False,
@@ -60,7 +54,7 @@ def compare(
     from verax.studies.differences import compare as difference
 
     with progress.status("Comparing", hidden=quiet):
-        found = difference(*runs, protocol=protocol, metric=metric, tasks=chosen(tasks))
+        found = difference(*runs, protocol=protocol, metric=metric, tasks=options.names(tasks))
         path = None if out is None else found.report(out)
     if json:
         print_json(found.record() | ({} if path is None else {"page": path}))

@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from verax import progress
-from verax.cli import completion, pages
-from verax.cli.comparisons import Metric, Protocol, Tasks, chosen
+from verax.cli import completion, options, pages
+from verax.cli.comparisons import Metric, Protocol
 from verax.cli.console import Json, Quiet, console, interval, print_json, say
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def leaderboard(
     ],
     protocol: Protocol = None,
     metric: Metric = None,
-    tasks: Tasks = None,
+    tasks: options.Tasks = None,
     out: Annotated[
         Path | None, typer.Option(help="The page (default: leaderboard.html, unless --json or --csv).")
     ] = None,
@@ -47,7 +47,7 @@ def leaderboard(
 
     folders = [folder for name in runs for folder in spread(Path(name))]
     with progress.status("Putting runs together", hidden=quiet):
-        found = standings(folders, protocol=protocol, metric=metric, tasks=chosen(tasks))
+        found = standings(folders, protocol=protocol, metric=metric, tasks=options.names(tasks))
         if out is None and csv is None and not json:
             out = Path("leaderboard.html")
         path = None if out is None else found.report(out)

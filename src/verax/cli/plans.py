@@ -10,21 +10,8 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from verax.cli import completion
+from verax.cli import options
 from verax.cli.console import Json, console, print_json
-
-StudyName = Annotated[
-    str,
-    typer.Argument(
-        help="A study's name (verax list studies) or a TOML file.", autocompletion=completion.studies
-    ),
-]
-Methods = Annotated[
-    str | None,
-    typer.Option(
-        help="Only these methods: a,b,c; FILE.py:NAME is your own.", autocompletion=completion.methods
-    ),
-]
 
 
 def words(seconds: float) -> str:
@@ -67,7 +54,8 @@ def summary(study: Any, store: Path | None) -> dict[str, Any]:
 
 def show(found: dict[str, Any]) -> None:
     """Print a plan."""
-    title = f"{found['study']}: {found['units']:,} units on {found['networks']} networks"
+    networks = f"{found['networks']} network{'' if found['networks'] == 1 else 's'}"
+    title = f"{found['study']}: {found['units']:,} units on {networks}"
     table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("", no_wrap=True)
     for name in ("units", "in the store", "failed", "left, one worker"):
@@ -93,9 +81,21 @@ def show(found: dict[str, Any]) -> None:
 
 
 def plan(
-    study: StudyName,
-    samples: Annotated[int | None, typer.Option(help="Images in each bucket.")] = None,
-    methods: Methods = None,
+    study: options.StudyName,
+    methods: options.Methods = None,
+    tasks: options.Tasks = None,
+    networks: options.Networks = None,
+    seeds: options.Seeds = None,
+    protocols: options.Protocols = None,
+    metrics: options.Metrics = None,
+    samples: options.Samples = None,
+    seed: options.Seed = None,
+    certify: options.Certify = None,
+    identify: options.Identify = None,
+    renderer: options.Renderer = None,
+    background: options.Background = None,
+    field: options.Field = None,
+    variable: options.Variable = None,
     store: Annotated[
         Path | None,
         typer.Option(envvar="VERAX_STORE", help="Where finished work is kept (default: the user's cache)."),
@@ -105,8 +105,23 @@ def plan(
     """Show the units of a study, which ones are in the store, and how long the rest will take."""
     from verax.studies.requests import described
 
-    names = None if methods is None else [word.strip() for word in methods.split(",") if word.strip()]
-    found = summary(described(study, samples=samples, methods=names), store)
+    changes = options.changes(
+        methods=methods,
+        tasks=tasks,
+        networks=networks,
+        seeds=seeds,
+        protocols=protocols,
+        metrics=metrics,
+        samples=samples,
+        seed=seed,
+        certify=certify,
+        identify=identify,
+        renderer=renderer,
+        background=background,
+        field=field,
+        variable=variable,
+    )
+    found = summary(described(study, **changes), store)
     if json:
         print_json(found)
     else:

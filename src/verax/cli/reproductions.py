@@ -14,7 +14,8 @@ import typer
 from typer.core import TyperGroup
 
 from verax.cli.console import Command, Json, examples, print_json, say
-from verax.errors import Interrupted, InvalidParameter, UnknownName, VeraxWarning, suggestion
+from verax.cli.options import numbers, words
+from verax.errors import Interrupted, UnknownName, VeraxWarning, suggestion
 
 if TYPE_CHECKING:
     from verax.reproductions.outputs import Phases
@@ -24,17 +25,6 @@ PAPERS = ("smerf", "sst", "alignment")
 _MOST_WORKERS = 8
 _CLAIMS = "claims.json"
 _CPU_REFERENCES = 100  # 1000 references, as published, take an hour on two cores
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        return [int(word) for word in _words(text)]
-    except ValueError as error:
-        raise InvalidParameter(f"Seeds are whole numbers such as 0,1,2, not {text!r}.") from error
 
 
 class Papers(TyperGroup):
@@ -135,9 +125,9 @@ def smerf(
     slow = devices.resolve(device).type == "cpu"
     usual = study.Options()
     options = study.Options(
-        networks=_words(networks) if networks is not None else [study.QUICK if quick else study.PLAIN],
-        backgrounds=_words(backgrounds),
-        seeds=_numbers(seeds),
+        networks=words(networks) if networks is not None else [study.QUICK if quick else study.PLAIN],
+        backgrounds=words(backgrounds),
+        seeds=numbers(seeds),
         samples=samples or (2 if quick else usual.samples),
         references=references or (4 if quick else _CPU_REFERENCES if slow else usual.references),
         sound_samples=(2 if quick else usual.sound_samples) if sound_samples is None else sound_samples,
@@ -238,10 +228,10 @@ def alignment(
     from verax.cli import experiments
     from verax.reproductions.alignment import running
 
-    for name in _words(only):
+    for name in words(only):
         running.experiment(name)  # a misspelt name is an error before anything is computed
     found = []
-    for name in _words(only):
+    for name in words(only):
         full = running.experiment(name).name
         asked: dict[str, Any] = {"quick": quick, "device": device, "store": store}
         found.append(experiments.run(full, out / full, quiet, {}, json=json, **asked))

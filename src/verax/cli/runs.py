@@ -4,83 +4,34 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from verax import progress
-from verax.cli import boards, completion, experiments, plans, records
+from verax.cli import boards, experiments, options, plans, records
 from verax.cli.console import Json, Quiet, echo, print_json, say
 from verax.errors import InvalidParameter, VeraxWarning
 
-if TYPE_CHECKING:
-    pass
-
-
-_HOW, _RAY, _CLIMATE, _ALIGN = (
-    "How it is computed",
-    "On a Ray cluster",
-    "Of climate tasks",
-    "Of alignment-... studies",
-)
-
-
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _numbers(text: str | None) -> list[int] | None:
-    try:
-        return None if text is None else [int(word) for word in text.split(",") if word.strip()]
-    except ValueError as error:
-        raise InvalidParameter(f"Seeds are whole numbers such as 0,1,2, not {text!r}.") from error
+_HOW, _RAY, _ALIGN = "How it is computed", "On a Ray cluster", "Of alignment-... studies"
 
 
 def run(
-    study: plans.StudyName,
-    methods: plans.Methods = None,
-    tasks: Annotated[
-        str | None, typer.Option(help="Only these tasks: a,b,c.", autocompletion=completion.tasks)
-    ] = None,
-    networks: Annotated[
-        str | None, typer.Option(help="Only these networks: a,b.", autocompletion=completion.networks)
-    ] = None,
-    seeds: Annotated[str | None, typer.Option(help="Training seeds of the networks: 0,1,2.")] = None,
-    protocols: Annotated[
-        str | None,
-        typer.Option(
-            help="Some of sound, sound:counterfactual, sound:shapley, published, faithfulness, exact.",
-            autocompletion=completion.protocols,
-        ),
-    ] = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            help="Own metrics (docs/plugins.md) or FILE.py:NAME, scored beside those of the protocols."
-        ),
-    ] = None,
-    samples: Annotated[int | None, typer.Option(help="Images in each bucket.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the images and of random methods.")] = None,
-    certify: Annotated[
-        int | None, typer.Option(help="Scenes in each bucket for the certificates; 0: none.")
-    ] = None,
-    identify: Annotated[
-        int | None,
-        typer.Option(help="Pictures in each bucket to read the reasoning off the maps from; 0: none."),
-    ] = None,
-    renderer: Annotated[str | None, typer.Option(help="sound or published.")] = None,
-    background: Annotated[
-        str | None, typer.Option(help="black, noise, noise:LOW-HIGH, texture or folder:PATH.")
-    ] = None,
-    field: Annotated[
-        Path | None,
-        typer.Option(
-            help="A file (NetCDF, NPZ, NPY) that climate tasks are made from.", rich_help_panel=_CLIMATE
-        ),
-    ] = None,
-    variable: Annotated[
-        str | None, typer.Option(help="Of that file, where it has several.", rich_help_panel=_CLIMATE)
-    ] = None,
+    study: options.StudyName,
+    methods: options.Methods = None,
+    tasks: options.Tasks = None,
+    networks: options.Networks = None,
+    seeds: options.Seeds = None,
+    protocols: options.Protocols = None,
+    metrics: options.Metrics = None,
+    samples: options.Samples = None,
+    seed: options.Seed = None,
+    certify: options.Certify = None,
+    identify: options.Identify = None,
+    renderer: options.Renderer = None,
+    background: options.Background = None,
+    field: options.Field = None,
+    variable: options.Variable = None,
     device: Annotated[
         str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.", rich_help_panel=_HOW)
     ] = "auto",
@@ -158,12 +109,16 @@ def run(
         unused |= {"executor": executor, "workers": workers, "keep_maps": keep_maps or None}
         unused |= {"overwrite": None if overwrite == "missing" else overwrite, "time_limit": time_limit}
         unused |= {"address": address, "num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory}
-        if any(scripts.is_named(name) for name in _names(methods) or []):
+        if any(scripts.is_named(name) for name in options.names(methods) or []):
             raise InvalidParameter(
                 f"{study!r} keeps results by the names of methods, so that it takes none from files: "
                 "verax align --method FILE.py:NAME judges yours on your images."
             )
-        asked = {"methods": _names(methods), "networks": _names(networks), "seeds": _numbers(seeds)}
+        asked = {
+            "methods": options.names(methods),
+            "networks": options.names(networks),
+            "seeds": options.seeds(seeds),
+        }
         found = experiments.run(
             study,
             out,
@@ -183,22 +138,22 @@ def run(
     if data is not None or quick:
         raise InvalidParameter(f"--data and --quick belong to alignment-... studies, not to {study!r}.")
 
-    changes: dict[str, Any] = {
-        "methods": _names(methods),
-        "tasks": _names(tasks),
-        "networks": _names(networks),
-        "seeds": _numbers(seeds),
-        "protocols": _names(protocols),
-        "metrics": _names(metrics),
-        "samples": samples,
-        "seed": seed,
-        "certify": certify,
-        "identify": identify,
-        "renderer": renderer,
-        "background": background,
-        "field": field,
-        "variable": variable,
-    }
+    changes = options.changes(
+        methods=methods,
+        tasks=tasks,
+        networks=networks,
+        seeds=seeds,
+        protocols=protocols,
+        metrics=metrics,
+        samples=samples,
+        seed=seed,
+        certify=certify,
+        identify=identify,
+        renderer=renderer,
+        background=background,
+        field=field,
+        variable=variable,
+    )
     if dry_run:
         (print_json if json else plans.show)(plans.summary(described(study, **changes), store))
         return
