@@ -82,9 +82,9 @@ def aged(records: dict[str, Record]) -> str:
     if not old:
         return ""
     return (
-        f"**Older than the newest figures of this page: {', '.join(old)}.** The CHANGELOG says "
-        "what the code has become since, which is what the reasons speak of. `make bench` and `make "
-        "bench-gpu` measure again."
+        f"**Older than the newest figures of this page: {', '.join(old)}.** The code has "
+        "changed since, and the reasons speak of it as it is now. `make bench` and `make bench-gpu` "
+        "measure again."
     )
 
 
