@@ -1,11 +1,14 @@
-"""Every test has a store of its own, so that nothing is read from or left in the user's cache.
+"""Every test has a store of its own, so that nothing is read from or left in the user's cache, and the same
+random numbers, whatever ran before it.
 
 ``--fast-paths always`` takes every fast path for networks of any size, ``never`` none of them: the proofs of
 methods hold either way (`make test-full`).
 """
 
+import random
 import signal
 
+import numpy as np
 import pytest
 import torch
 
@@ -30,6 +33,13 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="needs a GPU, if only that of `make test-gpu`"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002 (what other libraries draw from)
+    torch.default_generator.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)
