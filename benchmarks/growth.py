@@ -27,6 +27,7 @@ import verax
 from contests import load
 from records import Result
 from verax.engine.segments import grid
+from writing import times
 
 TIMES = 8
 FLAT, LINEAR = 1.5, 1.3 * TIMES
@@ -193,8 +194,15 @@ def measured(axis: Axis, device: str) -> list[Result]:
                 notes=notes,
             )
         )
-        print(f"{found[-1].row:60s}{growth['verax']:7.2f}  {peers}", flush=True)
+        print(said(found[-1]), flush=True)
     return found
+
+
+def said(result: Result) -> str:
+    """A row as a line."""
+    peers = ", ".join(f"{name} {times(value)}" for name, value in result.peers.items())
+    word = "met" if result.met else "not met"
+    return f"{result.row:55s}{times(result.ratio):>8}  at most {result.target:g}×: {word:8}  {peers}"
 
 
 def main() -> None:

@@ -6,17 +6,17 @@ python benchmarks/render.py [--check]
 from __future__ import annotations
 
 import argparse
-import math
 import statistics
 import sys
-from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
 
+import duels
 import journeys
 from reasons import LEVEL, PERTURBATIONS, behind, reason, unmet
 from records import Record, Result, percent, read_all
 from workloads import sizes
+from writing import number, strictly, table, times
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "performance.md"
@@ -29,33 +29,6 @@ TITLES = {
     "vit-64": "Small vision transformer, 64 × 64",
     "vit-s-224": "ViT-S/16, 224 × 224",
 }
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table of Markdown."""
-    head = list(head)
-    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    lines += [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join(lines) + "\n"
-
-
-def number(value: float | None) -> str:
-    """A number of two or three digits."""
-    if value is None:
-        return ""
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def times(value: float | None) -> str:
-    """A ratio."""
-    return "" if value is None else f"{number(value)}×"
-
-
-def strictly(value: float, sense: str) -> str:
-    """A ratio that is not rounded to what would be level, or met."""
-    if not 0.01 <= value < 10:
-        return number(value)
-    return number((math.floor if sense == "at least" else math.ceil)(100 * value) / 100)
 
 
 def made_by(record: Record) -> str:
@@ -437,6 +410,7 @@ def gpu(records: dict[str, Record]) -> str:
         if name.startswith("speed"):
             text.append(verdict(record.results, "On this GPU") + "\n")
             text.append(targets(record.results, "on this GPU"))
+            text.append(duels.shown(record.results))
             text.append("![On this GPU: times as fast as the best peer](images/performance/speed-cuda.svg)\n")
             text.append(methods(record))
             text.append(notes(record))
@@ -493,6 +467,10 @@ make .venv/.bench
 
 {verdict}
 
+## Beside each library
+
+"""
+BEFORE = """
 ## Targets
 
 """
@@ -513,7 +491,8 @@ def page(records: dict[str, Record]) -> str:
     graphics = [r for name, record in records.items() if name == "speed-cuda" for r in record.results]
     said = f"{verdict(everything, 'On a CPU')} {verdict(graphics, 'On an H200')}".strip()
     opening = INTRODUCTION.format(level=LEVEL, verdict="\n\n".join(filter(None, [said, aged(records)])))
-    parts = [opening, targets(everything, "on a CPU"), MIDDLE, not_ahead(everything)]
+    parts = [opening, duels.shown(everything), BEFORE, targets(everything, "on a CPU"), MIDDLE]
+    parts.append(not_ahead(everything))
     sections = [
         ("speed", "Methods", lambda r: methods(r) + "\n" + notes(r) + f"\n{_left_out(r)}", None),
         ("metrics", "Metrics beside Quantus", races, "metrics"),

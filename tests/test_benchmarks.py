@@ -394,6 +394,37 @@ def test_peak_memory_sees_what_is_gone_again(load):
     assert 50 < most < 200  # 64 MiB
 
 
+def test_a_row_of_growth_says_what_was_asked_for(load):
+    records, growth = load("records"), load("growth")
+    row = records.Result("growth", "memory of 8 times the masks", ratio=1.6234, target=1.5, sense="at most")
+    words = growth.said(replace(row, peers={"captum": 19.2753}))
+    assert "1.62×  at most 1.5×: not met   captum 19.3×" in words
+    assert "at most 1.7×: met " in growth.said(replace(row, target=1.7))
+
+
+def test_each_library_is_counted_by_itself_at_its_best(load):
+    records, duels = load("records"), load("duels")
+
+    def row(method, batch, ours, peers, **notes):
+        return records.Result("methods", method, "net", batch, ours=ours, peers=peers, notes=notes)
+
+    found = duels.shown(
+        [
+            row("a", 1, 2.0, {"captum": 4.0, "captum tuned": 1.0, "zennit": 2.0}),
+            row("b", 1, 2.0, {"captum": 1.94, "zennit": 5.0}, zennit="another map: 3 %"),
+            row("c", 1, 2.0, {}, captum="refuses: TypeError", zennit="raises: ValueError"),
+            row("d", 8, 1.0, {"captum": 3.0}, shap="not installed"),
+            row("e", 8, 1.0, {"captum": 5.0}, zennit="too long to race: 9 s, by 2 samples"),
+            records.Result("overhead", "a", "net", 1, ours=1.0, peers={"captum": 9.0}),
+        ]
+    )
+    assert [line for line in found.splitlines() if line.startswith("| ") and "library" not in line] == [
+        "| captum | one sample | 2 | 0 | 1 | 1 | 0.73× | 0.50× | 0.97× | 1 | 0 |",
+        "| captum | several | 2 | 2 | 0 | 0 | 4.00× | 3.00× | 5.00× | 0 | 0 |",
+        "| zennit | one sample | 1 | 1 | 0 | 0 | 1.00× | 1.00× | 1.00× | 1 | 1 |",
+    ]
+
+
 def test_tensors_are_counted_at_their_most_and_the_same_every_time(load):
     timing = load("timing")
     import torch
