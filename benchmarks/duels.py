@@ -10,8 +10,9 @@ from records import Result
 from writing import table, times
 
 WORDS = """Verax beside one library at a time, in all rows of methods that both were measured in, with the
-better of that library as it comes and tuned. *no map*: it refuses or raises there. *another map*: 1 % away or
-more from the one that verax gives, which is no race; the correctness league says whose is right.
+better of that library as it comes and tuned. *ahead*: verax is at least as fast. *median*, *worst*, *best*:
+how many times as fast. *no map*: the library refuses or raises there. *other map*: its map is 1 % away or
+more from that of verax, which is no race; the correctness league says whose is right.
 
 """
 
@@ -47,20 +48,18 @@ def _row(name: str, what: str, own: Sequence[Result], library: str) -> list[str]
     ahead, behind = sum(ratio >= 1 for ratio in ratios), sum(ratio < LEVEL for ratio in ratios)
     counts = (len(ratios), ahead, len(ratios) - ahead - behind, behind)
     spread = (statistics.median(ratios), min(ratios), max(ratios))
-    others = (missed.count("no map"), missed.count("another map"))
+    others = missed.count("no map"), missed.count("another map")
     return [name, what, *map(str, counts), *map(times, spread), *map(str, others)]
 
 
 def shown(results: Iterable[Result]) -> str:
-    """A row for one sample and one for several, for each library."""
+    """A row for one sample and one for more, for each library."""
     raced = [r for r in results if r.league == "methods"]
     parts = (
-        ("one sample", [r for r in raced if r.batch == 1]),
-        ("several", [r for r in raced if r.batch > 1]),
+        ("1", [r for r in raced if r.batch == 1]),
+        ("more", [r for r in raced if r.batch > 1]),
     )
     found = [_row(library, what, own, library) for library in libraries(raced) for what, own in parts if own]
-    head = (
-        *("library", "samples", "rows", "verax at least as fast", "level", "behind"),
-        *("times as fast (median)", "at the worst", "at the best", "no map", "another map"),
-    )
+    head = ("library", "samples", "rows", "ahead", "level", "behind")
+    head += ("median", "worst", "best", "no map", "other map")
     return WORDS + table(head, [row for row in found if row is not None])

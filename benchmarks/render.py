@@ -467,7 +467,7 @@ make .venv/.bench
 
 {verdict}
 
-## Beside each library
+## Beside each library, on a CPU
 
 """
 BEFORE = """
