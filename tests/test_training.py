@@ -496,7 +496,7 @@ def test_in_the_middle_of_a_cycle_everything_must_be_right(monkeypatch, worst, e
         return SimpleNamespace(passed=len(seen) > 1 or seen == [200])
 
     monkeypatch.setattr(Trial, "certificate", certified)
-    monkeypatch.setattr(Trial, "answers", lambda *_, **__: [])  # thousands of pictures, which decide nothing here
+    monkeypatch.setattr(Trial, "answers", lambda *_, **__: [])  # of thousands of pictures
     monkeypatch.setattr(training, "_worst_bucket", lambda *_: worst)
     recipe = Recipe(rate=1e-3, batch=8, epochs=7, scenes=1, cycle=True, cycles=3)
     done = train(task(), "cnn3", recipe=recipe, device="cpu", quiet=True)
