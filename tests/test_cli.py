@@ -383,3 +383,36 @@ def test_trainings_are_part_of_what_it_has_cost():
 def test_run_names_every_background(verax):
     _, out, _ = verax("run", "--help")
     assert "texture" in out
+
+
+def test_what_the_system_refuses_is_one_sentence(verax):
+    long = 300 * "a"
+    for line in (
+        ("plan", "smerf-quick", "--store", long),
+        ("plan", "smerf-quick", "--methods", f"{long}.py:mine"),
+        ("report", long),
+        ("compare", long, long),
+        ("certify", "textbox/simple-fr", "--weights", f"{long}.safetensors"),
+    ):
+        code, out, err = verax(*line)
+        assert (code, out) == (2, ""), line
+        assert re.fullmatch(
+            r"verax: The system answered 'File name too long' for '\.\.\.a{20,}.*'\.", err.strip()
+        )
+        assert len(err) < 200
+
+
+def test_a_study_that_is_a_pipe_is_not_waited_for(verax, tmp_path):
+    os.mkfifo(tmp_path / "endless.toml")
+    code, _, err = verax("plan", "endless.toml")
+    assert (code, err) == (
+        2,
+        "verax: The study 'endless.toml' cannot be read: it is a pipe or a device, not a file.\n",
+    )
+
+
+def test_experiments_have_no_plan(verax):
+    code, _, err = verax("plan", "alignment-mnist")
+    assert code == 2
+    assert "verax run alignment-mnist --quick" in err
+    assert "did you mean 'alignment-mnist'" in verax("plan", "alignment-mnst")[2]

@@ -1,8 +1,10 @@
 """Dropout without a generator: the right share, the same everywhere, other values in each step and layer."""
 
+import random
 from dataclasses import replace
 from itertools import combinations
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 import verax
 from pretended import PRETENDED
 from verax.networks import NETWORKS, noise, training
-from verax.networks.recipes import find_recipe
+from verax.networks.recipes import Recipe, find_recipe
 from verax.networks.starts import initialise
 from verax.networks.steps import Stepper
 from verax.seeding import Streams
@@ -309,3 +311,48 @@ def test_a_gpu_drops_the_same(monkeypatch):
     if not PRETENDED:  # which cannot record steps
         torch.testing.assert_close(learned("cuda"), learned(), rtol=1e-3, atol=1e-4)
         torch.testing.assert_close(learned("cuda", again=True), learned(), rtol=1e-3, atol=1e-4)
+
+
+class Now(nn.Module):
+    """Draws as it is told, in training."""
+
+    def __init__(self, draw):
+        super().__init__()
+        self.draw, self.steps = draw, 0
+
+    def forward(self, x):
+        self.steps += self.training
+        return self.draw(self.steps, x) if self.training else x
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda step, x: F.dropout(x) if step > 2 else x,
+        lambda step, x: F.dropout(x) if len(x) > 2 else x,
+        lambda step, x: x if random.random() < 0.5 else 2 * x,
+        lambda step, x: x * float(np.random.rand()),  # noqa: NPY002
+    ],
+    ids=["later", "of large batches", "of Python", "of NumPy"],
+)
+def test_noise_of_other_kinds_is_seen_and_seeded(draw, monkeypatch):
+    def make(classes):
+        return nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, classes), Now(draw))
+
+    assert noise.draws(make, 2, (3, 64, 64))
+    monkeypatch.setitem(NETWORKS._items, "drawing", make)
+    tiny = Recipe(rate=1e-3, batch=8, epochs=1, scenes=16, cycle=False)
+    before = random.getstate(), np.random.get_state()[1].tobytes(), torch.get_rng_state()  # noqa: NPY002
+
+    def weights():
+        done = verax.train(
+            verax.task("textbox/simple-fr"), "drawing", recipe=tiny, groups=[1, 12], device="cpu", quiet=True
+        )
+        return done.model[1].weight
+
+    first = weights()
+    assert random.getstate() == before[0]
+    assert np.random.get_state()[1].tobytes() == before[1]  # noqa: NPY002
+    assert torch.equal(torch.get_rng_state(), before[2])
+    random.random(), np.random.rand(), torch.rand(1)  # noqa: NPY002
+    assert torch.equal(weights(), first)

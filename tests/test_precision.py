@@ -1,5 +1,6 @@
 """Full float32 by fixed algorithms, whatever the caller has set, and all of it as it was afterwards."""
 
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,8 +10,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import verax
-from verax.networks.inference import outputs, undisturbed
-from verax.networks.precision import _PLACES, precisely, searching
+from verax.networks.inference import ordinary, outputs, undisturbed
+from verax.networks.precision import _PLACES, precisely, products, searching
 
 B = torch.backends
 
@@ -111,6 +112,47 @@ def test_everything_is_full_inside_and_as_it_was_outside(state, device):
     with pytest.raises(ZeroDivisionError), precisely(torch.device(device)):
         1 / 0  # noqa: B018
     assert settings() == state
+
+
+def test_studies_and_trainings_compute_as_a_fresh_process_does(state):
+    """What is kept has a name that says nothing of the caller's settings."""
+    B.cudnn.deterministic = B.cudnn.benchmark = True
+    before = settings()
+    with ordinary():
+        places = {place: place.fp32_precision for place in _PLACES}
+        assert {places.pop(place) for place in (B.cudnn.conv, B.cudnn.rnn)} == {"tf32"}
+        assert set(places.values()) <= {"ieee", "none"}
+        assert (B.cudnn.enabled, B.cudnn.benchmark, B.cudnn.deterministic) == (True, False, False)
+    assert settings() == before
+    B.cudnn.deterministic = B.cudnn.benchmark = False
+
+
+def test_what_a_method_sets_is_put_back(state):
+    named = products() is not None
+
+    def rude(model, inputs, targets):
+        B.cudnn.enabled, B.cudnn.benchmark, B.cudnn.deterministic = False, True, False
+        if named:  # else nobody could say what it was
+            torch.set_float32_matmul_precision("medium")
+        B.mkldnn.conv.fp32_precision = "bf16"
+        B.fp32_precision = "tf32"
+        random.seed(1)
+        return inputs
+
+    drawn = random.getstate()
+    verax.explain(network(), torch.rand(2, 3, 8, 8), method=rude)
+    assert settings() == state
+    assert random.getstate() == drawn
+
+
+def test_a_method_that_draws_from_python_draws_the_same_again():
+    def drawing(model, inputs, targets):
+        return inputs * random.random()
+
+    x = torch.rand(2, 3, 8, 8)
+    maps = [verax.explain(network(), x, method=drawing, seed=seed) for seed in (0, 0, 1)]
+    assert torch.equal(maps[0], maps[1])
+    assert not torch.equal(maps[0], maps[2])
 
 
 @pytest.mark.parametrize("state", ["fresh", "high", "products"], indirect=True)

@@ -1,5 +1,6 @@
 """Architectures, names, recipes and the step that all of them share."""
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -8,6 +9,7 @@ from copy import deepcopy
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -507,6 +509,40 @@ def test_in_the_middle_of_a_cycle_everything_must_be_right(monkeypatch, worst, e
     assert (done.epochs, seen) == (1, [200, 500])  # one cycle may end at any time
 
 
+@pytest.mark.parametrize("setting", ["bf16", "autocast", "medium", "float64", "no_grad", "inference"])
+def test_what_the_caller_has_set_is_not_in_the_weights(setting):
+    tiny = Recipe(rate=1e-3, batch=32, epochs=1, scenes=8, cycle=False)
+    world = task()
+
+    def weights():
+        done = verax.train(world, "cnn3", recipe=tiny, groups=[1, 12], device="cpu", quiet=True)
+        verax.certify(done.model, world, n=1)
+        return torch.cat([weight.detach().flatten() for weight in done.model.parameters()])
+
+    places = torch.backends.mkldnn.conv, torch.backends.mkldnn.matmul
+    with contextlib.ExitStack() as stack:
+        wanted = weights()
+        if setting == "bf16":
+            for place in places:
+                stack.callback(setattr, place, "fp32_precision", place.fp32_precision)
+                place.fp32_precision = "bf16"
+        elif setting == "medium":
+            stack.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+            torch.set_float32_matmul_precision("medium")
+        elif setting == "float64":
+            stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+            torch.set_default_dtype(torch.float64)
+        else:
+            modes = {
+                "autocast": torch.autocast("cpu", torch.bfloat16),
+                "no_grad": torch.no_grad(),
+                "inference": torch.inference_mode(),
+            }
+            stack.enter_context(modes[setting])
+        found = weights()
+    assert torch.equal(found, wanted)
+
+
 def test_a_thread_records_on_one_stream_of_its_own(monkeypatch):
     """Torch has 32 streams, which it hands out in turn."""
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: object())
@@ -898,3 +934,36 @@ def test_the_recipe_for_robust_networks_learns_where_the_published_loss_is_flat(
     assert changed.pop("clipped") == 0
     assert all(change > 0 for change in changed.values())
     assert changed
+
+
+def from_numbers(classes):
+    rates = [rate.item() for rate in torch.linspace(0, 0.1, 3)]  # as transformers of timm have it
+    return nn.Sequential(nn.Conv2d(3, 4, 8, 8), nn.Dropout2d(rates[1]), nn.Flatten(), nn.Linear(256, classes))
+
+
+def with_weights(classes):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, classes))
+    model[1].weight.data = (
+        torch.from_numpy(np.random.default_rng(0).normal(size=(classes, 12288))).float() / 99
+    )
+    return model
+
+
+def from_another(classes):
+    return initialise("cnn3", classes, 7)
+
+
+@pytest.mark.parametrize("make", [from_numbers, with_weights, from_another])
+def test_architectures_may_look_at_numbers_while_they_are_made(make, monkeypatch):
+    monkeypatch.setitem(NETWORKS._items, "own", make)
+    tiny = Recipe(rate=1e-3, batch=16, epochs=1, scenes=8, cycle=False)
+    done = verax.train(task(), "own", recipe=tiny, groups=[1, 12], device="cpu", quiet=True)
+    assert 0 <= done.worst <= 1
+
+
+def test_lazy_architectures_are_refused_in_a_sentence(monkeypatch):
+    monkeypatch.setitem(
+        NETWORKS._items, "lazy", lambda classes: nn.Sequential(nn.Flatten(), nn.LazyLinear(classes))
+    )
+    with pytest.raises(InvalidParameter, match="'lazy' has lazy layers"):
+        verax.train(task(), "lazy", device="cpu", quiet=True)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+import random
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -194,3 +196,21 @@ def content_ids(inputs: Tensor) -> Tensor:
 
     # in parts: whole numbers of 64 bits take twice the memory of the inputs
     return _mix_(torch.cat([total(some) for some in torch.split(rows, max(1, 2**22 // rows.shape[1]))]))
+
+
+@contextmanager
+def global_streams(seed: int | None = None) -> Iterator[None]:
+    """Other people's code draws from the global streams of Python and NumPy, which are put back afterwards.
+
+    Args:
+        seed: where they begin inside; None: where they are.
+    """
+    drawn, state = random.getstate(), np.random.get_state()  # noqa: NPY002
+    if seed is not None:
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(drawn)
+        np.random.set_state(state)  # noqa: NPY002

@@ -19,6 +19,13 @@ PREFIX = "alignment-"
 _STYLES = {"holds": "green", "does not hold": "red", "cannot hold": "yellow", "not testable": "dim"}
 
 
+def check(name: str) -> None:
+    """Refuse an experiment that is none, with a suggestion."""
+    from verax.reproductions.alignment import running
+
+    running.experiment(name)
+
+
 def run(
     name: str, out: Path | None, quiet: bool, unused: dict[str, Any], *, json: bool = False, **given: Any
 ) -> dict[str, Any]:
@@ -35,7 +42,7 @@ def run(
     from verax.reproductions.alignment import running
     from verax.reproductions.alignment.options import Options
 
-    running.experiment(name)
+    check(name)
     wrong = [option for option, value in unused.items() if value is not None]
     if wrong:
         raise InvalidParameter(f"{name!r} has no option --{wrong[0].replace('_', '-')}.")

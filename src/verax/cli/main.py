@@ -187,6 +187,11 @@ def _leave_quietly() -> NoReturn:
     sys.exit(_UNREAD)
 
 
+def _short(name: str, most: int = 80) -> str:
+    """The end of a long name, which tells more than its beginning."""
+    return name if len(name) <= most else f"...{name[-most:]}"
+
+
 def main() -> None:
     """Run the command line; errors that verax raises on purpose become one sentence and exit code 2."""
     before = signal.signal(signal.SIGTERM, _stop)
@@ -198,6 +203,10 @@ def main() -> None:
         raise
     except VeraxError as error:
         echo(f"verax: {error}", err=True)
+        sys.exit(2)
+    except OSError as error:  # a name that is too long for the system, a disk that has gone
+        where = f" for {_short(str(error.filename))!r}" if error.filename else ""
+        echo(f"verax: The system answered {(error.strerror or str(error))!r}{where}.", err=True)
         sys.exit(2)
     except KeyboardInterrupt:  # before or after a command that has more to say about it
         typer.echo("verax: Interrupted.", err=True)

@@ -10,8 +10,9 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from verax.cli import options
+from verax.cli import experiments, options
 from verax.cli.console import Json, console, print_json
+from verax.errors import InvalidParameter
 
 
 def words(seconds: float) -> str:
@@ -105,6 +106,11 @@ def plan(
     """Show the units of a study, which ones are in the store, and how long the rest will take."""
     from verax.studies.requests import described
 
+    if study.startswith(experiments.PREFIX):
+        experiments.check(study)
+        raise InvalidParameter(
+            f"{study!r} has no units, and so no plan; a first look at it: verax run {study} --quick."
+        )
     changes = options.changes(
         methods=methods,
         tasks=tasks,

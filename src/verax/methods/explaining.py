@@ -22,7 +22,7 @@ from verax.methods.rasters import explain_raster, is_raster
 from verax.networks.anatomy import Anatomy, homely
 from verax.networks.inference import settings_kept, undisturbed
 from verax.networks.precision import precisely
-from verax.seeding import Streams, key
+from verax.seeding import Streams, global_streams, key
 
 
 def as_method(method: str | Method | Function) -> Method:
@@ -37,17 +37,6 @@ def as_method(method: str | Method | Function) -> Method:
 def streams_of(method: Method, inputs: Tensor, ids: Tensor | None, seed: int) -> Streams:
     """The random numbers that a method draws for each sample, by its id or by its values."""
     return Streams.of(check_ids(ids, inputs), "explain", method.name, seed)
-
-
-@contextmanager
-def _numpy_seeded(seed: int) -> Iterator[None]:
-    """Other libraries draw from NumPy's global stream: seeded here, and put back afterwards."""
-    state = np.random.get_state()  # noqa: NPY002
-    np.random.seed(seed % 2**32)  # noqa: NPY002
-    try:
-        yield
-    finally:
-        np.random.set_state(state)  # noqa: NPY002
 
 
 @contextmanager
@@ -88,12 +77,12 @@ def _process_kept(where: torch.device, seed: int, foreign: bool) -> Iterator[Non
     Args:
         where: the network's device.
         seed: of random numbers.
-        foreign: whether other people's code runs, which may draw from NumPy.
+        foreign: whether other people's code runs, which may draw from NumPy and Python.
     """
     with (
         settings_kept(),
         torch.random.fork_rng(devices=[where] if where.type == "cuda" else []),
-        _numpy_seeded(seed) if foreign else nullcontext(),
+        global_streams(seed) if foreign else nullcontext(),
         precisely(where),
     ):
         _seed(seed, where)

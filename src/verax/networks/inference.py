@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from verax.devices import cached_rows
 from verax.errors import InvalidInput, VeraxError
 from verax.networks.anatomy import device_of, hidden_in, modules_of
-from verax.networks.precision import TURN, exact_products, precisely, products
+from verax.networks.precision import TURN, fresh, kept, precisely
 
 
 @contextmanager
@@ -66,9 +66,9 @@ _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
         ),
         lambda both: torch.use_deterministic_algorithms(both[0], warn_only=both[1]),
     ),
-    (products, torch.set_float32_matmul_precision),
     (torch.get_default_device, lambda device: torch.set_default_device(None if device == _CPU else device)),
     (lambda: _MKLDNN.enabled, lambda on: setattr(_MKLDNN, "enabled", on)),
+    (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     (np.geterr, lambda errors: np.seterr(**errors)),
     (_folder, _enter),
 )
@@ -83,7 +83,8 @@ def settings_kept() -> Iterator[None]:
     """
     before = [ask() for ask, _ in _SETTINGS]
     try:
-        yield
+        with kept():
+            yield
     finally:
         for (ask, put), value in zip(_SETTINGS, before, strict=True):
             if value is not None and ask() != value:
@@ -107,7 +108,7 @@ def ordinary() -> Iterator[None]:
             stack.enter_context(_CPU)
         if torch.get_default_dtype() != torch.float32:
             torch.set_default_dtype(torch.float32)
-        exact_products()
+        stack.enter_context(fresh())
         if not _MKLDNN.enabled:
             _MKLDNN.enabled = True
         yield

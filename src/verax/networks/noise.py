@@ -8,6 +8,7 @@ for its effect alone), and keep PyTorch's.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
@@ -15,16 +16,19 @@ from functools import lru_cache, partial
 from itertools import count
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from verax.networks.anatomy import untouched
 from verax.networks.starts import TURN
-from verax.seeding import Streams
+from verax.seeding import Streams, global_streams
 
 _MOST = 2**15 - 1
 """The largest number of 16 bits."""
+_STEPS, _ROWS = 3, 64
+"""What is looked at: some networks draw from the second step on, or for large batches alone."""
 
 
 def layers(model: nn.Module) -> list[nn.Dropout]:
@@ -53,9 +57,10 @@ class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @lru_cache(maxsize=256)
 def draws(make: Callable[[int], nn.Module], classes: int, shape: tuple[int, ...]) -> bool:
-    """Whether training takes random numbers of torch's own generator; where nobody can tell, it does.
+    """Whether training takes random numbers from the streams of the process; where nobody can tell, it does.
 
-    A step without numbers is looked at, which sees dropout inside of attention and functions, too.
+    A few steps without numbers are looked at, which sees dropout inside of attention and functions, too.
+    Noise that begins later than that is not seen, and is another one in each training.
 
     Args:
         make: gives the network for a number of outputs.
@@ -64,13 +69,29 @@ def draws(make: Callable[[int], nn.Module], classes: int, shape: tuple[int, ...]
     """
     look = _Draws()  # type: ignore[no-untyped-call]
     try:
-        with TURN, torch.random.fork_rng(devices=[]), torch.device("meta"):
+        with TURN, torch.random.fork_rng(devices=[]), global_streams(), torch.device("meta"):
             model, ids = deepcopy(make(classes)).train(), torch.zeros(1, dtype=torch.int64)
+            before = _drawn()
             with drawn(model, ids), look:
-                model(torch.zeros(2, *shape))
+                for _ in range(_STEPS):
+                    model(torch.zeros(_ROWS, *shape))
+            return look.seen or _drawn() != before
     except Exception:  # other people's code
         return True
-    return look.seen
+
+
+def _drawn() -> tuple[object, ...]:
+    """How far the global streams of Python and NumPy have come."""
+    state: tuple[Any, ...] = np.random.get_state()  # type: ignore[assignment]  # noqa: NPY002
+    return random.getstate(), bytes(state[1]), *state[2:]
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Let what draws from the streams of the process begin at `seed`; they are as they were afterwards."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), global_streams(seed):
+        torch.manual_seed(seed)
+        yield
 
 
 def dropped(x: Tensor, share: float, streams: Streams) -> Tensor:

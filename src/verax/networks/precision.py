@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -24,7 +24,9 @@ _BACKENDS: Any = torch.backends
 _CUDNN = _BACKENDS.cudnn
 _ON_CPU = (_BACKENDS.mkldnn.conv, _BACKENDS.mkldnn.rnn, _BACKENDS.mkldnn.matmul)
 _PLACES = (_CUDNN.conv, _CUDNN.rnn, _BACKENDS.cuda.matmul, *_ON_CPU)
-_FULL, _UNSAID = "ieee", "none"
+_WHOLES = (_BACKENDS, _CUDNN, _BACKENDS.mkldnn)
+"""What places follow that say nothing themselves."""
+_FULL, _ROUNDED, _UNSAID = "ieee", "tf32", "none"
 
 
 def _read(ask: Callable[[], T]) -> T | None:
@@ -77,31 +79,88 @@ def precisely(device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def _full() -> Iterator[None]:
-    # the old names first: they set places, too
-    tf32, named = _read(lambda: _CUDNN.allow_tf32), products()
-    before = [place.fp32_precision for place in _PLACES]
-    kernels = _CUDNN.benchmark, _CUDNN.deterministic
+def kept() -> Iterator[None]:
+    """Put back precision and the choice of kernels, whatever is set inside."""
+    with TURN:  # what somebody sets who explains meanwhile is not the caller's
+        before = _settings()
     try:
+        yield
+    finally:
+        with TURN:
+            _put_back(before)
+
+
+class _Settings(NamedTuple):
+    """What torch says of itself; None where it refuses."""
+
+    tf32: bool | None
+    products: str | None
+    places: list[str]
+    kernels: tuple[bool, bool, bool]
+
+
+def _settings() -> _Settings:
+    places = [place.fp32_precision for place in (*_WHOLES, *_PLACES)]
+    return _Settings(_tf32(), products(), places, _kernels())
+
+
+def _put_back(before: _Settings) -> None:
+    if _kernels() != before.kernels:
+        _CUDNN.enabled, _CUDNN.benchmark, _CUDNN.deterministic = before.kernels
+    # the old names first: they set places, too
+    if before.tf32 is not None and _tf32() is not before.tf32:
+        _CUDNN.allow_tf32 = before.tf32
+    if before.products is not None and products() != before.products:
+        torch.set_float32_matmul_precision(before.products)
+    for place, precision in zip((*_WHOLES, *_PLACES), before.places, strict=True):
+        if place.fp32_precision != precision:
+            place.fp32_precision = _UNSAID  # what comes from the whole process should go on to
+        if place.fp32_precision != precision:
+            place.fp32_precision = precision
+
+
+def _tf32() -> bool | None:
+    return _read(lambda: bool(_CUDNN.allow_tf32))
+
+
+def _kernels() -> tuple[bool, bool, bool]:
+    return _CUDNN.enabled, _CUDNN.benchmark, _CUDNN.deterministic
+
+
+@contextmanager
+def _full() -> Iterator[None]:
+    with kept():
         _CUDNN.benchmark, _CUDNN.deterministic = False, True
-        if tf32:
+        if _tf32():
             _CUDNN.allow_tf32 = False
         exact_products()
         for place in _PLACES:
             if place.fp32_precision not in (_UNSAID, _FULL):
                 place.fp32_precision = _FULL
         yield
-    finally:
-        _CUDNN.benchmark, _CUDNN.deterministic = kernels
-        if tf32 is not None:
-            _CUDNN.allow_tf32 = tf32
-        if named is not None:
-            torch.set_float32_matmul_precision(named)
-        for place, precision in zip(_PLACES, before, strict=True):
-            if place.fp32_precision != precision:
-                place.fp32_precision = _UNSAID  # what comes from the whole process should go on to
-            if place.fp32_precision != precision:
-                place.fp32_precision = precision
+
+
+@contextmanager
+def fresh() -> Iterator[None]:
+    """Precision and kernels of a fresh process: TF32 for convolutions on a GPU, full float32 for all else."""
+    with kept():
+        with TURN:
+            _make_fresh()
+        yield
+
+
+def _make_fresh() -> None:
+    if _kernels() != (True, False, False):
+        _CUDNN.enabled, _CUDNN.benchmark, _CUDNN.deterministic = True, False, False
+    if _tf32() is False:
+        _CUDNN.allow_tf32 = True
+    exact_products()
+    for place in (_BACKENDS.cuda.matmul, *_ON_CPU):
+        if place.fp32_precision not in (_UNSAID, _FULL):
+            place.fp32_precision = _FULL
+    for place in (_CUDNN.conv, _CUDNN.rnn):
+        if place.fp32_precision != _ROUNDED:
+            place.fp32_precision = _ROUNDED
 
 
 @contextmanager

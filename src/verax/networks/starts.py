@@ -12,8 +12,8 @@ from torch import nn
 from verax import seeding
 from verax.networks import NETWORKS
 
-TURN = threading.Lock()
-"""Held by who draws from torch's generator for all threads."""
+TURN = threading.RLock()
+"""Held by who draws from torch's generator for all threads; an architecture may start from another one."""
 _GIVEN: WeakSet[nn.Module] = WeakSet()
 """What networks were made of."""
 

@@ -11,6 +11,7 @@ from torch import nn
 from verax.networks import certificates, fits, regression, training
 from verax.networks.certificates import Certificate
 from verax.networks.fits import Fit
+from verax.networks.inference import ordinary
 from verax.networks.recipes import Recipe
 from verax.networks.regression import Fitted, Schedule
 from verax.networks.trained import Trained
@@ -64,9 +65,10 @@ def train(
             early_stop, start).
     """
     common: dict[str, Any] = {"seed": seed, "recipe": recipe, "device": device, "quiet": quiet, **options}
-    if is_regression(task):
-        return regression.train(task, network or usual(task), **common)
-    return training.train(task, network or usual(task), **common)
+    with ordinary():  # the same seed gives the same weights, whatever the caller has set
+        if is_regression(task):
+            return regression.train(task, network or usual(task), **common)
+        return training.train(task, network or usual(task), **common)
 
 
 def certify(
@@ -90,6 +92,7 @@ def certify(
             `verax.networks.fits.certify`.
     """
     found = find_task(task)
-    if is_regression(found):
-        return fits.certify(model, found, n=n, seed=seed, watch=watch, **options)
-    return certificates.certify(model, found, n=n, seed=seed, watch=watch, **options)
+    with ordinary():
+        if is_regression(found):
+            return fits.certify(model, found, n=n, seed=seed, watch=watch, **options)
+        return certificates.certify(model, found, n=n, seed=seed, watch=watch, **options)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from verax import devices, progress, registry, seeding
 from verax.cases import Cases
@@ -22,7 +23,7 @@ from verax.networks.inference import halved, predictions, undisturbed
 from verax.networks.names import Name
 from verax.networks.precision import searching
 from verax.networks.recipes import OWN, RECIPES, Recipe, find_recipe, fitted
-from verax.networks.starts import initialise
+from verax.networks.starts import TURN, initialise
 from verax.networks.steps import Stepper, ends
 from verax.networks.trained import SCRATCH, Start, Trained, Try
 from verax.seeding import Streams
@@ -59,7 +60,10 @@ def check_canvas(name: str, task: Trainable) -> None:
     """Refuse an architecture that cannot see the pictures of a task."""
     if name in VECTORS:
         raise InvalidParameter(f"The network {name!r} is for vectors; {task.name} has pictures.")
-    if not _sees(NETWORKS.get(name), task.classes, tuple(task.input_shape)):
+    hindrance = _hindrance(NETWORKS.get(name), task.classes, tuple(task.input_shape))
+    if hindrance == _LAZY:
+        raise InvalidParameter(f"The network {name!r} has {_LAZY}; give its layers their sizes.")
+    if hindrance:
         high, wide = task.input_shape[1:]
         raise InvalidParameter(
             f"The network {name!r} is made for 64 x 64 pixels; the pictures of {task.name} have "
@@ -67,17 +71,27 @@ def check_canvas(name: str, task: Trainable) -> None:
         )
 
 
+_LAZY = "lazy layers, whose weights are not there before they are used"
+
+
 @lru_cache(maxsize=256)
-def _sees(architecture: Callable[[int], nn.Module], classes: int, shape: tuple[int, ...]) -> bool:
-    """Whether an architecture takes pictures of a shape."""
-    with torch.device("meta"):  # draws no random numbers
-        model = architecture(classes).eval()
+def _hindrance(architecture: Callable[[int], nn.Module], classes: int, shape: tuple[int, ...]) -> str:
+    """Why an architecture cannot learn from pictures of a shape, if so."""
     try:
-        with torch.no_grad():  # with no weights in particular: a look without memory would load a compiler
-            model.to_empty(device="cpu")(torch.zeros(2, *shape))
+        with torch.device("meta"):  # draws no random numbers
+            # no weights in particular: a look without memory would load a compiler
+            model = architecture(classes).to_empty(device="cpu")
+    except Exception:  # it looks at numbers while it is made, or brings its own
+        with TURN, noise.seeded(0, torch.device("cpu")):
+            model = architecture(classes)
+    if any(is_lazy(weight) for weight in model.parameters()):
+        return _LAZY
+    try:
+        with undisturbed(model), torch.no_grad():
+            model(torch.zeros(2, *shape))
     except RuntimeError:
-        return False
-    return True
+        return "another shape"
+    return ""
 
 
 def _at_once(device: torch.device) -> int:
@@ -364,16 +378,13 @@ class _Job:
         trial = self.exams.trial(self.task, n, seeding.key("stop", self.seed), self.device)
         return trial.certificate(trial.answers(model, _at_once(self.device), rough=True), strict).passed
 
-    @contextmanager
-    def _seeded(self, attempt: int) -> Iterator[None]:
-        """What draws does so from a generator of its own, which leaves that of the caller as it was."""
+    def _seeded(self, attempt: int) -> AbstractContextManager[None]:
+        """Streams of the process belong to all threads: who needs none leaves them alone."""
         shape = tuple(self.task.input_shape)
         if not noise.draws(NETWORKS.get(self.name.architecture), self.task.classes, shape):
-            yield  # the generator belongs to all threads: who needs none leaves it alone
-            return
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(seeding.key("dropout", self.seed, attempt) & 0x7FFFFFFFFFFFFFFF)
-            yield
+            return nullcontext()
+        key = seeding.key("dropout", self.seed, attempt) & 0x7FFFFFFFFFFFFFFF
+        return noise.seeded(key, self.device)
 
     @property
     def _cases(self) -> Cases:

@@ -147,6 +147,8 @@ def build(values: Mapping[str, Any], where: str) -> Study:
 
 def read(path: Path) -> dict[str, Any]:
     """The values in a TOML file."""
+    if path.exists() and not (path.is_file() or path.is_dir()):  # it might never end
+        raise MissingFile(f"The study {str(path)!r} cannot be read: it is a pipe or a device, not a file.")
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -9,7 +9,6 @@ Nothing here depends on where or in which order jobs are performed.
 from __future__ import annotations
 
 import pickle
-import random
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -35,6 +34,7 @@ from verax.networks.library import Packed
 from verax.networks.trained import Start
 from verax.networks.training import Watcher
 from verax.protocols import sound
+from verax.seeding import global_streams
 from verax.studies.entries import Entry, Result, pack
 from verax.studies.execution import Bench
 from verax.studies.failures import Failure, OutOfTime, describe
@@ -199,15 +199,11 @@ def pinned(device: torch.device) -> Iterator[None]:
 
     Own methods and metrics, tasks and networks run inside: units after them must not notice.
     """
-    state, drawn = random.getstate(), np.random.get_state()  # noqa: NPY002
-    with ordinary(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    drawn = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+    with ordinary(), drawn, global_streams():
         if device.type == "cpu" and torch.get_num_threads() != THREADS:
             torch.set_num_threads(THREADS)
-        try:
-            yield
-        finally:
-            random.setstate(state)
-            np.random.set_state(drawn)  # noqa: NPY002
+        yield
 
 
 _BENCHES: dict[tuple[str, str, str], Bench] = {}
