@@ -305,3 +305,9 @@ def test_units_of_pictures_of_another_size_are_of_another_kind():
     assert kind((3, 64, 64), (0, 1)) == kind((3, 64, 64), (2, 3))
     assert kind((3, 64, 64), (0, 1)) != kind((3, 32, 32), (0, 1))
     assert kind((3, 64, 64), (0, 1)) != kind((3, 64, 64), (0, 1, 2))
+
+
+@pytest.mark.parametrize("workers", [0, 4097, 10**8, 1.5])
+def test_a_crew_that_cannot_be_is_refused(workers):
+    with pytest.raises(InvalidParameter, match="a whole number from 1 to 4096"):
+        verax.run(SMALL, quiet=True, executor="processes", workers=workers)

@@ -10,6 +10,9 @@ from verax.errors import InvalidParameter
 from verax.studies import policies
 from verax.studies.executors import EXECUTORS
 
+_CREW = 4096
+"""More workers than that nobody has; each of them takes memory before it does anything."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -36,8 +39,9 @@ class Options:
         if self.executor is not None:
             EXECUTORS.canonical(self.executor)
         policies.policy(self.overwrite)
-        if self.workers is not None and (not isinstance(self.workers, int) or self.workers < 1):
-            raise InvalidParameter(f"The number of workers is a whole number from 1, not {self.workers!r}.")
+        if self.workers is not None and not (isinstance(self.workers, int) and 1 <= self.workers <= _CREW):
+            words = f"a whole number from 1 to {_CREW}"
+            raise InvalidParameter(f"The number of workers is {words}, not {self.workers!r}.")
         if self.time_limit is not None and not 0 < self.time_limit < float("inf"):
             raise InvalidParameter(f"The time limit is a number of seconds above 0, not {self.time_limit!r}.")
         return self
