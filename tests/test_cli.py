@@ -7,13 +7,16 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Annotated, get_origin
 
 import pytest
 import torch
 
-from verax.cli import boards, completion
+from verax.cli import boards, completion, options
 from verax.cli.main import main
+from verax.errors import InvalidParameter
 from verax.methods import METHODS
+from verax.studies import requests, running
 
 SMALL = ["run", "smerf-quick", "--tasks", "textbox/simple-fr", "--methods", "gradient", "--samples", "1"]
 
@@ -416,3 +419,39 @@ def test_experiments_have_no_plan(verax):
     assert code == 2
     assert "verax run alignment-mnist --quick" in err
     assert "did you mean 'alignment-mnist'" in verax("plan", "alignment-mnst")[2]
+
+
+SAID = {
+    "methods": ("gradient, edge", ["gradient", "edge"]),
+    "tasks": ("textbox/simple-fr,textbox/simple-nr", ["textbox/simple-fr", "textbox/simple-nr"]),
+    "networks": ("cnn3,cnn4", ["cnn3", "cnn4"]),
+    "seeds": ("0,1", [0, 1]),
+    "protocols": ("sound,published", ["sound", "published"]),
+    "metrics": ("one,two", ["one", "two"]),
+    "samples": ("2", 2),
+    "seed": ("3", 3),
+    "certify": ("4", 4),
+    "identify": ("5", 5),
+    "renderer": ("published", "published"),
+    "background": ("black", "black"),
+    "field": ("sea.nc", Path("sea.nc")),
+    "variable": ("sst", "sst"),
+}
+
+
+@pytest.mark.parametrize("command", [["plan"], ["run", "--dry-run"], ["run"]])
+def test_what_is_said_of_a_study_reaches_it(verax, monkeypatch, command):
+    """Each word by itself, and none of them changes another."""
+
+    def described(study, **changes):
+        found.append((study, changes))
+        raise InvalidParameter("That is all.")
+
+    declared = {name.lower() for name, value in vars(options).items() if get_origin(value) is Annotated}
+    assert declared - {"studyname"} == SAID.keys()
+    for module in (requests, running):
+        monkeypatch.setattr(module, "described", described)
+    for name, (word, value) in SAID.items():
+        found = []
+        assert verax(*command, "smerf-quick", f"--{name}", word)[0] == 2
+        assert found == [("smerf-quick", {**dict.fromkeys(SAID), name: value})]

@@ -1,13 +1,16 @@
 """Exams: prepared once for all who ask for the same, and the same as without sharing."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import verax
 from verax.networks import certificates, exams, training
+from verax.networks.certificates import Trial
 from verax.networks.exams import Exams
 from verax.networks.recipes import find_recipe
 from verax.reproductions.smerf import study as smerf
@@ -142,3 +145,105 @@ def test_networks_of_one_study_have_their_task_in_common(tmp_path):
         found.setdefault(each.task.name, set()).add(id(each.task))
     assert len(plan.trainings) == 5 * 7 * 6
     assert all(len(objects) == 1 for objects in found.values())
+
+
+def test_who_comes_while_it_is_made_waits_for_it():
+    kept, lock, came, made, later = Exams(), threading.Lock(), threading.Event(), [], []
+
+    class Door:
+        """The lock, which tells when the second one stands before it."""
+
+        def __enter__(self):
+            if made:
+                came.set()
+            lock.acquire()
+
+        def __exit__(self, *_):
+            lock.release()
+
+    def make():
+        made.append(object())
+        if len(made) == 1:
+            later.append(pool.submit(ask))
+            assert came.wait(10)
+        came.set()  # by who did not wait
+        return made[-1]
+
+    def ask():
+        return kept._found(task, ("cases", "cpu"), make)
+
+    kept._making, task = Door(), object()
+    with ThreadPoolExecutor(1) as pool:
+        first = ask()
+    assert later[0].result() is first
+    assert made == [first]
+
+
+class Given:
+    """A task whose cases are itself and what it was asked for."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def cases(self, groups, n, seed, device):
+        return self.name, groups, n, seed
+
+
+def test_trials_and_cases_are_those_of_the_number_that_was_asked_for(monkeypatch):
+    monkeypatch.setattr(certificates, "prepare", lambda task, device, n, seed: (task.name, n, seed))
+    kept, one, two = Exams(), Given("one"), Given("two")
+    for task, n, seed in ((one, 2, 0), (one, 3, 0), (one, 2, 1), (two, 2, 0)):
+        assert kept.trial(task, n, seed, CPU) == (task.name, n, seed)
+        assert kept.cases(task, (1,), n, seed, CPU) == (task.name, [1], n, seed)
+
+
+def test_a_task_that_is_gone_is_not_taken_for_the_next_in_its_place():
+    kept = Exams()
+    for number in range(9):  # each would lie where the one before it was
+        assert kept.cases(Given(number), (1,), 1, 0, CPU)[0] == number
+
+
+def test_who_shares_within_others_has_exams_apart():
+    with exams.shared():
+        outer = exams.exams()
+        with exams.shared():
+            assert exams.exams() is not outer
+        assert exams.exams() is outer
+
+
+def test_who_begins_to_share_first_may_end_first():
+    one, two = exams.shared(), exams.shared()
+    one.__enter__()
+    two.__enter__()
+    last = exams.exams()
+    one.__exit__(None, None, None)
+    assert exams.exams() is last
+    two.__exit__(None, None, None)
+    assert exams.exams() is not last
+
+
+def test_a_gpu_is_done_with_a_tensor_before_other_threads_get_it(monkeypatch):
+    kept, done = Exams(), []
+
+    def stream(device):
+        def synchronize():
+            done.extend(("waited", device.type, len(kept._made)))
+
+        return SimpleNamespace(synchronize=synchronize)
+
+    monkeypatch.setattr(torch.cuda, "current_stream", stream)
+    for device in ("cuda", "cuda", "cpu"):
+        kept._found(kept, ("cases", device), lambda: done.append("made") or 7)
+    assert done == ["made", "waited", "cuda", 0, "made"]  # nobody could see it yet
+
+
+def test_the_exam_that_ends_a_training_is_not_its_certificate(prepared, monkeypatch):
+    monkeypatch.setattr(training, "_CERTIFIED", 2)
+    monkeypatch.setattr(training, "_EVALUATED", 2)
+    monkeypatch.setattr(training, "_worst_bucket", lambda *_: 1.0)
+    monkeypatch.setattr(Trial, "answers", lambda *_, **__: [])
+    monkeypatch.setattr(Trial, "certificate", lambda *_: SimpleNamespace(passed=True))
+    task, plan = verax.task("textbox/simple-nr"), replace(find_recipe("fast"), batch=8, epochs=2, scenes=2)
+    done = training.train(task, "cnn3", recipe=plan, device="cpu", quiet=True)
+    assert [one.ended for one in done.tries] == ["certified"]
+    assert len(prepared) == len(set(prepared)) == 2

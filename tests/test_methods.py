@@ -539,3 +539,37 @@ def test_a_method_that_changes_how_torch_warns_does_not_last():
         assert torch.is_deterministic_algorithms_warn_only_enabled()
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 64])
+def test_a_method_may_overwrite_what_it_is_given(batch_size):
+    seen = []
+
+    def greedy(model, inputs, targets):
+        seen.extend(targets.tolist())
+        maps = inputs.clone().transpose(1, 3)
+        inputs.zero_().transpose_(1, 3)  # as other libraries have them
+        targets.zero_()
+        return maps.transpose(1, 3)
+
+    model, inputs = nn.Sequential(nn.Flatten(), nn.Linear(24, 3)), torch.rand(4, 3, 2, 4)
+    kept, targets = inputs.clone(), torch.tensor([2, 1, 2, 1])
+    maps = verax.explain(model, inputs, targets, greedy, batch_size=batch_size)
+    assert torch.equal(maps, kept)
+    assert torch.equal(inputs, kept)
+    assert seen == targets.tolist() == [2, 1, 2, 1]
+
+
+def test_a_method_that_overwrites_the_first_sample_leaves_the_next_of_the_same_memory():
+    seen = []
+
+    def greedy(model, inputs, targets):
+        seen.append((float(inputs.sum()), int(targets)))
+        inputs.zero_()
+        targets.zero_()
+        return inputs
+
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    inputs, targets = torch.ones(1, 3, 2, 2).expand(3, -1, -1, -1), torch.tensor([2]).expand(3)
+    verax.explain(model, inputs, targets, greedy, batch_size=1)
+    assert seen == [(12.0, 2)] * 3

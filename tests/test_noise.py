@@ -356,3 +356,39 @@ def test_noise_of_other_kinds_is_seen_and_seeded(draw, monkeypatch):
     assert torch.equal(torch.get_rng_state(), before[2])
     random.random(), np.random.rand(), torch.rand(1)  # noqa: NPY002
     assert torch.equal(weights(), first)
+
+
+class Scaled(nn.Module):
+    """Attention in the one operation that a GPU has for it, which drops by itself."""
+
+    def __init__(self, share):
+        super().__init__()
+        self.share = share
+
+    def forward(self, x):
+        x = x.flatten(1)[:, None, None]
+        return torch.ops.aten._scaled_dot_product_flash_attention(x, x, x, self.share)[0].flatten(1)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1])
+def test_attention_draws_where_it_drops(share):
+    def encoder(classes):
+        return nn.Sequential(
+            nn.Flatten(2), nn.TransformerEncoderLayer(16, 2, 8, dropout=share, batch_first=True)
+        )
+
+    for make in (lambda classes: Scaled(share), encoder):
+        assert noise.draws(make, 2, (3, 4, 4)) == (share > 0)
+
+
+@pytest.mark.parametrize("watched", [0, 1, None])
+def test_networks_whose_containers_are_watched_keep_the_dropout_of_pytorch(watched):
+    def make(classes):
+        inner = nn.Sequential(nn.Dropout(0.5), nn.Flatten())
+        model = nn.Sequential(inner, nn.Linear(12, classes))
+        if watched is not None:
+            (model, inner)[watched].register_forward_pre_hook(lambda *_: None)
+        return model
+
+    assert len(noise.layers(make(2))) == (watched is None)
+    assert noise.draws(make, 2, (3, 2, 2)) == (watched is not None)

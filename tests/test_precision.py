@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import verax
-from verax.networks.inference import ordinary, outputs, undisturbed
+from verax.networks.inference import halved, ordinary, outputs, undisturbed
 from verax.networks.precision import _PLACES, precisely, products, searching
 
 B = torch.backends
@@ -254,3 +254,12 @@ def test_kernels_are_looked_for_only_meanwhile_whoever_explains_beside_it():
         assert pool.submit(trains).result() is before  # no other thread than the main one
     with searching(torch.device("cpu")):
         assert B.cudnn.benchmark is before
+
+
+@pytest.mark.filterwarnings("ignore:CUDA is not available")
+def test_rounded_weights_are_not_kept_for_other_threads():
+    """Torch keeps them for the whole process, also while they change."""
+    assert torch.is_autocast_cache_enabled()
+    with halved(torch.device("cuda")):
+        assert not torch.is_autocast_cache_enabled()
+    assert torch.is_autocast_cache_enabled()

@@ -967,3 +967,25 @@ def test_lazy_architectures_are_refused_in_a_sentence(monkeypatch):
     )
     with pytest.raises(InvalidParameter, match="'lazy' has lazy layers"):
         verax.train(task(), "lazy", device="cpu", quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "some", "asked", "worst"),
+    [
+        ([], 2, 4 + 8, 1.0),
+        ([4], 2, 4, 0.5),  # among the first two of the second bucket: they alone tell
+        ([7], 2, 4 + 8, 0.75),  # behind them
+        ([4], 0, 8, 0.75),
+    ],
+)
+def test_the_first_few_are_asked_first_and_the_others_if_they_are_right(wrong, some, asked, worst):
+    class Sign(nn.Module):
+        def forward(self, x):
+            seen.append(len(x))
+            return torch.cat([-x, x], 1)
+
+    seen, inputs = [], torch.ones(8, 1)
+    inputs[wrong] = -1
+    cases = SimpleNamespace(inputs=inputs, targets=torch.ones(8, dtype=torch.int64))
+    assert training._worst_bucket(Sign(), cases, 2, some=some) == worst
+    assert sum(seen) == asked

@@ -48,8 +48,8 @@ class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        given = dict(zip((each.name for each in func._schema.arguments), args, strict=False))
-        given |= kwargs or {}
+        given = {each.name: each.default_value for each in func._schema.arguments}
+        given |= dict(zip(given, args, strict=False)) | dict(kwargs or {})  # torch leaves out what is usual
         if torch.Tag.nondeterministic_seeded in func.tags and given.get("dropout_p", 1) != 0:
             self.seen = True
         return func(*args, **(kwargs or {}))
