@@ -46,8 +46,8 @@ def scores(
 
 
 def write(folder, table, *, study="made-up", fingerprints=None, seed=0, code="a" * 64, created="2026-01-01",
-          sha=None, passed=True, family="simple"):  # fmt: skip
-    """A run folder with this score table."""
+          sha=None, passed=True, family="simple", **entries):  # fmt: skip
+    """A run folder with this score table; more entries of its manifest as they are."""
     folder.mkdir(parents=True)
     table.to_parquet(folder / "scores.parquet", index=False)
     tasks = list(table["task"].unique())
@@ -75,6 +75,7 @@ def write(folder, table, *, study="made-up", fingerprints=None, seed=0, code="a"
         "certificates": [{**s, "passed": passed} for s in subjects],
         "failures": [],
         "notes": [],
+        **entries,
     }  # fmt: skip
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return folder

@@ -16,7 +16,11 @@ from verax.cli import boards, completion, options
 from verax.cli.main import main
 from verax.errors import InvalidParameter
 from verax.methods import METHODS
-from verax.studies import requests, running
+from verax.metrics import METRICS
+from verax.networks import NETWORKS, network
+from verax.studies import keeping, requests, running
+from verax.studies.plan import compile_plan
+from verax.studies.spec import Study
 
 SMALL = ["run", "smerf-quick", "--tasks", "textbox/simple-fr", "--methods", "gradient", "--samples", "1"]
 
@@ -75,6 +79,73 @@ def test_plans_say_what_is_left_and_how_long_it_takes(verax):
     assert code == 0
     assert "training" in out
     assert "guess" in out
+
+
+OWN = """
+import verax
+
+def mine(model, inputs, targets):
+    return inputs
+
+@verax.method("lasting", version="1")
+def lasting(model, inputs, targets):
+    return inputs
+
+@verax.metric("some-share", higher_is_better=True, bounds=(0, 1))
+def share(maps, truth):
+    return maps.sum((1, 2)) * 0
+"""
+
+
+def test_plans_and_runs_say_what_is_not_kept(verax, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path = tmp_path / "plan_of_mine.py"
+    path.write_text(OWN)
+    few = ("--tasks", "textbox/simple-fr", "--samples", "1", "--certify", "0")
+    both = ("--methods", f"{path}:mine,{path}:lasting", *few)
+    promise = "as soon as one of these units is in the store"
+    reason = (
+        "Results of mine are not kept in the store, but computed in every run: nobody can know whether the "
+        "code of a method without a version has changed."
+    )
+    try:
+        code, out, _ = verax("plan", "smerf-quick", *both)
+        said = " ".join(out.split())
+        assert code == 0
+        assert reason in said
+        assert 'With @verax.method("mine", version="1") they are kept' in said
+        assert promise in said  # of the other
+        rows = json.loads(verax("plan", "smerf-quick", *both, "--json")[1])["rows"]
+        assert [row["unit"] for row in rows if not row["kept"]] == ["mine"]
+        out = verax("run", "smerf-quick", *both, "--out", "here")[1]
+        assert reason in out
+        said = " ".join(verax("plan", "smerf-quick", *both)[1].split())
+        assert "rough guess." in said  # what is left is never in the store
+        assert promise not in said
+        only = ("--methods", f"{path}:lasting", *few)
+        assert "not kept" not in verax("plan", "smerf-quick", *only)[1]
+        assert "not kept" not in verax("run", "smerf-quick", *only, "--out", "there")[1]
+        said = " ".join(verax("plan", "smerf-quick", *only, "--metrics", f"{path}:share")[1].split())
+        assert "Scores of a study with some-share are not kept in the store" in said
+        assert 'With @verax.metric("some-share", ..., version="1") they are kept' in said
+    finally:
+        sys.modules.pop("plan_of_mine", None)
+        for registry, name in ((METHODS, "mine"), (METHODS, "lasting"), (METRICS, "some-share")):
+            registry.unregister(name)
+
+
+def test_results_on_own_networks_without_a_version_are_not_kept(tmp_path):
+    study = {"name": "s", "tasks": ["textbox/simple-fr"], "networks": ["mine", "cnn4"], "missing": "train"}
+    study["methods"] = ["gradient"]
+    try:
+        for version, said in ((None, ["Results on mine are not kept in the store"]), ("1", [])):
+            network("mine", version=version)(lambda classes: torch.nn.Linear(1, classes))
+            plan = compile_plan(Study.model_validate(study), tmp_path, ahead=True)
+            found = keeping.unkept(plan)
+            assert [what.partition(", but")[0] for what, _ in found] == said
+            assert bool(found) == (not all(cell.kept for cell in plan.cells))
+    finally:
+        NETWORKS.unregister("mine")
 
 
 def test_plans_are_asked_like_runs(verax, tmp_path):

@@ -2,6 +2,7 @@
 
 import csv
 import importlib
+import json
 import os
 import posixpath
 import shutil
@@ -100,6 +101,41 @@ def test_the_command_writes_beside_the_run(run, tmp_path):
     done = CliRunner().invoke(app, ["export", str(run.folder), "--out", str(target)])
     assert done.exit_code == 0
     assert target.is_file()
+
+
+def test_the_format_follows_the_ending_of_the_file(run, tmp_path):
+    for name, read in (("a.parquet", pd.read_parquet), ("a.csv", pd.read_csv), ("b.CSV", pd.read_csv)):
+        done = CliRunner().invoke(app, ["export", str(run.folder), "--out", str(tmp_path / name), "--json"])
+        assert done.exit_code == 0, done.output
+        assert len(read(tmp_path / name)) == len(run.scores)
+        assert json.loads(done.output)["format"] == name.partition(".")[2].lower()
+    exports.export(run, path=tmp_path / "c.parquet")
+    assert (tmp_path / "c.parquet").read_bytes() == (tmp_path / "a.parquet").read_bytes()
+    assert exports.export(run, "parquet", tmp_path / "plain") == tmp_path / "plain"
+    assert len(pd.read_parquet(tmp_path / "plain")) == len(run.scores)
+
+
+@pytest.mark.parametrize(
+    ("format", "name", "words"),
+    [
+        ("csv", "a.parquet", "ends in .parquet, but csv is asked for"),
+        ("parquet", "a.csv", "ends in .csv, but parquet is asked for"),
+        (
+            None,
+            "a.xyz",
+            "ends in .xyz, which is no format of a table: name one that ends in .csv or .parquet",
+        ),
+        ("csv", "a.csv.gz", "ends in .gz, which is no format of a table"),
+        (None, "scores", "has no ending that names a format: name one that ends in .csv or .parquet"),
+    ],
+)
+def test_an_ending_that_says_something_else_is_refused(run, tmp_path, format, name, words):
+    with pytest.raises(InvalidParameter) as caught:
+        exports.export(run, format, tmp_path / name)
+    assert words in str(caught.value)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(OutputError, match="is a folder; name a file"):
+        exports.export(run, path=tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ def show(run: Run) -> None:
     if passed < count:
         names = ", ".join(uncertified(manifest))
         console.print(f"[bold red]Not certified, so their truth is in doubt: {escape(names)}[/bold red]")
-    for note in data_notes(manifest):
+    for note in [*data_notes(manifest), *manifest.get("unkept", [])]:
         console.print(escape(note), style="dim", soft_wrap=True)
     for sentence in promises.alarms(manifest):
         console.print(f"[yellow]{escape(sentence)}[/yellow]", soft_wrap=True)

@@ -13,7 +13,9 @@ from verax.cli.console import Json, print_json, say
 
 def export(
     run: Annotated[Path, typer.Argument(help="Folder of a run.", autocompletion=completion.runs)],
-    format: Annotated[str, typer.Option(help="csv, parquet or mlflow.")] = "csv",
+    format: Annotated[
+        str | None, typer.Option(help="csv, parquet or mlflow (default: as the file ends, else csv).")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="File (default: beside the run, called after it).")] = None,
     experiment: Annotated[str | None, typer.Option(help="With mlflow: the experiment.")] = None,
     tracking: Annotated[
@@ -27,6 +29,7 @@ def export(
 
     given = {"experiment": experiment, "tracking": tracking}
     options = {name: value for name, value in given.items() if value is not None}
+    format = exports.format_of(format, out)
     made = exports.export(Run(run), format, out, **options)
     if json:
         print_json({"format": format, "mlflow_run" if format == "mlflow" else "path": str(made)})

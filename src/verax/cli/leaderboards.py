@@ -39,7 +39,8 @@ def leaderboard(
     """Put the methods of many runs into one leaderboard: a page that sorts without a server.
 
     Runs with other versions of a task, other pictures or other weights are left out, and named; of each task
-    the pictures that all runs have count. Only tasks of one family are averaged.
+    the pictures that all runs have count. Only tasks of one family are averaged. Methods that share a label
+    and are not the same, as before and after a change of their code, have a row each, named after its run.
     """
     from verax.files import make_folder, write_atomically
     from verax.studies.exports import defused
@@ -90,7 +91,19 @@ def show(found: Standings) -> None:
 
 
 _RANK, _NAME, _TASK = 2, 22, 11
-"""Characters: of a rank at least, of the name of a method and of a task at most."""
+"""Characters: of a rank at least, of the name of a method (if that tells it apart) and of a task at most."""
+
+
+def _cut(methods: list[str], room: int) -> list[str]:
+    """Names of methods that are too long, cut in their middle; as long as it takes to tell them apart."""
+    from verax.reports import short
+
+    longest = max(map(len, methods))
+    for width in range(min(_NAME, longest, room), min(longest, room) + 1):
+        found = [short(name, width) for name in methods]
+        if len(set(found)) == len(set(methods)):
+            break
+    return found
 
 
 def _line(row: dict[str, Any], skilled: bool) -> list[str]:
@@ -112,23 +125,25 @@ def _table(board: Board, words: str) -> Table:
     skilled = bool(board.overall["skill"].notna().any())
     lines = [_line(row, skilled) for row in board.overall.astype({"rank": "float64"}).to_dict("records")]
     # numbers are never cut: tasks that do not fit beside them are in the page and the CSV file
-    first = [max(_RANK, *(len(line[0]) for line in lines)), min(_NAME, max(len(line[1]) for line in lines))]
+    first = [max(_RANK, *(len(line[0]) for line in lines))]
     heads = ("all tasks", "skill")
     first += [max(len(heads[n - 2]), *(len(line[n]) for line in lines)) for n in range(2, len(lines[0]))]
     taken = sum(width + 2 for width in first) + 2
+    names = _cut([line[1] for line in lines], max(_RANK, console.width - taken - 2))
+    taken += max(map(len, names)) + 2
     shown = board.tasks[: max(0, (console.width - taken) // (_TASK + 2))]
     title = f"{board.network}, {board.family} tasks ({tiers.words(board.tier)})\n{words}"
     table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("", justify="right", no_wrap=True, min_width=_RANK)
-    table.add_column("method", no_wrap=True, max_width=_NAME, overflow="ellipsis")
+    table.add_column("method", no_wrap=True, overflow="ellipsis")
     table.add_column("all tasks", justify="right", no_wrap=True)
     if skilled:
         table.add_column("skill", justify="right", no_wrap=True)
     for name in task_labels(shown):
         table.add_column(escape(name), justify="right", max_width=_TASK, no_wrap=True, overflow="ellipsis")
-    for line in lines:
+    for line, name in zip(lines, names, strict=True):
         cells = [known[line[1], task]["value"] for task in shown]
-        row = [*line, *("–" if v != v else f"{v:.2f}" for v in cells)]
+        row = [line[0], name, *line[2:], *("–" if v != v else f"{v:.2f}" for v in cells)]
         table.add_row(*map(escape, row), style="" if line[0] else "dim")
     if hidden := len(board.tasks) - len(shown):
         table.caption = f"and {hidden} more task{'s' * (hidden > 1)}, which the page and --csv have"

@@ -135,6 +135,7 @@ _add(
 _add(
     "export", exports.export, LOOK, "The scores of a run as CSV, Parquet or in MLflow.",
     "verax export runs/smerf-quick-1a2b3c4d --format csv",
+    "verax export runs/smerf-quick-1a2b3c4d --out scores.parquet",
     "verax export runs/smerf-quick-1a2b3c4d --format mlflow",
 )  # fmt: skip
 _add(

@@ -26,7 +26,7 @@ def words(seconds: float) -> str:
 def summary(study: Any, store: Path | None) -> dict[str, Any]:
     """The plan of a study as plain values: trainings, and units and seconds for each method."""
     from verax.files import store_folder
-    from verax.studies import costs
+    from verax.studies import costs, keeping
     from verax.studies.plan import compile_plan
     from verax.studies.store import Store
 
@@ -36,11 +36,21 @@ def summary(study: Any, store: Path | None) -> dict[str, Any]:
     for cost in costs.costs(plan, Store(folder)):
         label = cost.cell.label or "certificate"
         row = rows.setdefault(
-            label, {"unit": label, "units": 0, "done": 0, "failed": 0, "seconds": 0.0, "measured": True}
+            label,
+            {
+                "unit": label,
+                "units": 0,
+                "done": 0,
+                "failed": 0,
+                "seconds": 0.0,
+                "measured": True,
+                "kept": True,
+            },
         )
         for name in ("units", "done", "failed", "seconds"):
             row[name] += getattr(cost, name)
         row["measured"] &= cost.measured
+        row["kept"] &= cost.cell.kept
     return {
         "study": plan.study.name,
         "plan": plan.key,
@@ -49,7 +59,7 @@ def summary(study: Any, store: Path | None) -> dict[str, Any]:
         "train": [training.name for training in plan.trainings],
         "training_seconds": costs.training_seconds(plan),
         "rows": list(rows.values()),
-        "notes": list(plan.notes),
+        "notes": [*plan.notes, *map(" ".join, keeping.unkept(plan))],
     }
 
 
@@ -73,8 +83,11 @@ def show(found: dict[str, Any]) -> None:
     total = sum(row["seconds"] for row in found["rows"]) + found["training_seconds"]
     left = f"about {words(total)} with one worker" if total else "nothing"
     console.print(f"Left to do: {left}.", highlight=False)
-    if not all(row["measured"] for row in found["rows"]) or found["train"]:
-        console.print("~ a rough guess; measured as soon as one of these units is in the store.", style="dim")
+    guessed = [row for row in found["rows"] if not row["measured"]]
+    if guessed or found["train"]:
+        once = any(row["kept"] for row in guessed) or found["train"]
+        more = "; measured as soon as one of these units is in the store" if once else ""
+        console.print(f"~ a rough guess{more}.", style="dim")
     if found["train"]:
         console.print("Units of networks that are not trained yet get their keys afterwards.", style="dim")
     for note in found["notes"]:

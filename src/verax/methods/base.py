@@ -7,11 +7,9 @@ per-sample random streams, one that has ``truth`` receives the truth of the case
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from types import CodeType
 from typing import Any, Literal, TypeVar, cast
 
 from torch import Tensor
@@ -21,6 +19,7 @@ from verax.errors import InvalidParameter, suggestion
 from verax.methods.limits import SWITCH, USUAL, Limit
 from verax.registry import Registry
 from verax.seeding import Streams
+from verax.wordings import wording
 
 Function = Callable[..., Tensor]
 Starts = Callable[[Tensor, Streams, Mapping[str, Any]], tuple[Points, int]]
@@ -141,11 +140,9 @@ class Method:
     def wording(self) -> str:
         """A hash of what its function does, as far as its own code says; empty where that is unknown.
 
-        It tells two methods of the same name apart. What a function calls is not in it, so that results are
-        not taken from the store by it.
+        It tells two methods of the same name apart (`verax.wordings`).
         """
-        code = getattr(self.function, "__code__", None)
-        return "" if code is None else hashlib.sha256(repr(_said(code)).encode()).hexdigest()
+        return wording(self.function)
 
     @property
     def foreign(self) -> bool:
@@ -176,18 +173,6 @@ class Method:
 
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
-
-
-def _said(code: CodeType) -> tuple[object, ...]:
-    """The instructions, names and constants of a function, and of those within it."""
-
-    def plain(constant: object) -> object:
-        if isinstance(constant, CodeType):
-            return _said(constant)
-        # the order of a set of words is another in every process
-        return sorted(map(repr, constant)) if isinstance(constant, frozenset) else repr(constant)
-
-    return code.co_code, code.co_names, code.co_varnames, [plain(constant) for constant in code.co_consts]
 
 
 def _same_type(value: Any, default: Any) -> bool:

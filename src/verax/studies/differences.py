@@ -204,9 +204,11 @@ def _remarks(first: Run, second: Run, one: str, two: str) -> list[str]:
         notes.append(f"{one} and {two} were computed by different code: {codes}.")
     if methods := versions.other_methods(first, second):
         words = ", ".join(methods)
-        notes.append(f"In {one} and {two} these labels are other methods, or have other parameters: {words}.")
+        notes.append(
+            f"In {one} and {two} these labels are other methods, or have other code or parameters: {words}."
+        )
     if networks := versions.other_weights(first, second):
-        notes.append(f"{two} has other weights than {one} for {', '.join(networks)}.")
+        notes.append(f"{two} has other weights, or other code, than {one} for {', '.join(networks)}.")
     return notes
 
 

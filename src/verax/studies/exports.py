@@ -241,24 +241,53 @@ def to_mlflow(run: Run, experiment: str = "verax", tracking: str | None = None) 
 
 
 FORMATS: dict[str, Callable[[Run, Path], Path]] = {"csv": to_csv, "parquet": to_parquet}
-"""Name -> what writes a run to a file."""
+"""Name -> what writes a run to a file; files end in the name."""
 
 
-def export(run: Run, format: str, path: str | Path | None = None, **options: Any) -> Path | str:
+def format_of(format: str | None, path: str | Path | None) -> str:
+    """The format that is asked for or, where none is, the one that the ending of the file names.
+
+    An ending that says something else, or nothing that is known, is refused.
+
+    Args:
+        format: as it was asked for.
+        path: of the file, where one is named.
+    """
+    if format is not None and format not in (*FORMATS, "mlflow"):
+        raise InvalidParameter(f"There is no format {format!r}{suggestion(format, [*FORMATS, 'mlflow'])}")
+    if path is None or format == "mlflow" or Path(path).expanduser().is_dir():  # which is refused later
+        return format or "csv"
+    name, ending = str(path), Path(path).suffix[1:].lower()
+    if ending in FORMATS and format in (None, ending):
+        return ending
+    if ending in FORMATS:
+        raise InvalidParameter(
+            f"The file {name!r} ends in .{ending}, but {format} is asked for: let them agree."
+        )
+    if not ending and format is not None:
+        return format
+    what = (
+        f"ends in .{ending}, which is no format of a table" if ending else "has no ending that names a format"
+    )
+    raise InvalidParameter(
+        f"The file {name!r} {what}: name one that ends in {' or '.join(f'.{name}' for name in FORMATS)}."
+    )
+
+
+def export(run: Run, format: str | None = None, path: str | Path | None = None, **options: Any) -> Path | str:
     """Write a run as "csv" or "parquet", or log it to "mlflow"; gives the path, or the id of the run there.
 
     Args:
         run: the run.
-        format: one of the three.
+        format: one of the three (default: as the file ends, "csv" where none is named).
         path: of the file (default: beside the run, called after it).
         **options: of `to_mlflow`.
     """
+    format = format_of(format, path)
     if format == "mlflow":
         if path is not None:
             raise InvalidParameter("MLflow keeps runs itself; name its place with tracking, not a file.")
         return to_mlflow(run, **options)
-    if format not in FORMATS:
-        raise InvalidParameter(f"There is no format {format!r}{suggestion(format, [*FORMATS, 'mlflow'])}")
     if options:
         raise InvalidParameter(f"{format} has no option {next(iter(options))!r}; mlflow has.")
     folder = run.folder.resolve()

@@ -133,6 +133,7 @@ class _Manifest(_Part):
     units: list[_Unit] = []
     failures: list[_Failure]
     notes: list[str] = []
+    unkept: list[str] = []
     trained: list[_Trained] = []
     seconds: float = 0.0
     hardware: dict[str, Any] = {}

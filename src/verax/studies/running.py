@@ -21,7 +21,7 @@ from verax.files import atomically, make_folder, store_folder, unless_empty, wri
 from verax.methods.base import Function, Method
 from verax.metrics import Metric
 from verax.networks.inference import ordinary
-from verax.studies import folders, readings, writing
+from verax.studies import folders, keeping, readings, writing
 from verax.studies import plan as planning
 from verax.studies.costs import costs
 from verax.studies.driving import Driver, Stores
@@ -230,6 +230,7 @@ def _run(
     facts = {
         "failures": failures,
         "notes": notes,
+        "unkept": [what for what, _ in keeping.unkept(plan)],
         "trained": trained,
         "reused_units": tally.reused,
         "computed_units": tally.computed,

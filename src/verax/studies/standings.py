@@ -2,9 +2,10 @@
 
 Scores of several runs are put together only where they are about the same thing: the same version of each
 task, the same pictures, the same weights. Of each task the newest run decides which version that is; runs
-with another one are left out, and named. Where two runs have the same score, the newer one counts. Runs may
-have different numbers of pictures: of each task only those count that all its runs have, so that methods are
-ranked on the same ones and the interval of one does not depend on which others stand beside it.
+with another one are left out, and named. Methods that have one label and are not the same have a row each
+(`verax.studies.namesakes`). Where two runs have the same score of the same method, the newer one counts. Runs
+may have different numbers of pictures: of each task only those count that all its runs have, so that methods
+are ranked on the same ones and the interval of one does not depend on which others stand beside it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pandas as pd
 
 from verax import registry
 from verax.errors import InvalidInput, MissingFile, UnknownName, VeraxError
-from verax.studies import tiers, versions
+from verax.studies import namesakes, tiers, versions
 from verax.studies.leaderboards import HEADLINES, SKILLED, UNRANKED, Standing, method_order, places
 from verax.studies.runs import Run
 from verax.studies.statistics import Buckets, bucket_means
@@ -43,7 +44,8 @@ class Board:
         tasks: the columns.
         table: one row for each method and task, and one for all tasks (task ``""``): method, task, value,
             low, high, rank, skill (0: the best control, 1: the oracle), skill_low, skill_high, control (the
-            best one), samples, runs. Controls and the oracle have no rank, and neither have methods over all
+            best one), samples, runs. A label that means several methods has a row for each, as in
+            ``mine (RUN)``. Controls and the oracle have no rank, and neither have methods over all
             tasks that lack pictures of one of them.
     """
 
@@ -142,35 +144,27 @@ def standings(
     newest = sorted(found, key=lambda run: str(run.manifest.get("created", "")), reverse=True)
     kept: list[Run] = []
     tables: list[pd.DataFrame] = []
-    relabelled: list[str] = []
     for run in newest:
         reason = _reason(run, kept, names, protocol, metric)
         try:
-            rows = [] if reason else [run.rows(protocol, metric).assign(run=names[id(run)])]
+            rows = None if reason else run.rows(protocol, metric).assign(run=names[id(run)])
         except MissingFile as error:
-            reason, rows = str(error), []
-        if reason:
+            reason, rows = str(error), None
+        if rows is not None:
+            reason = _scored_otherwise(run, rows, kept, tables, names)
+        if rows is None or reason:
             left_out[names[id(run)]] = reason
         else:
-            others = {label for newer in kept for label in versions.other_methods(newer, run)}
-            if others:  # one label must not stand for two things
-                rows = [part[~part["method"].isin(others)] for part in rows]
-                relabelled.append(
-                    f"Under {_said(others)}, {names[id(run)]} has other methods or parameters than newer "
-                    "runs; its scores of them are left out."
-                )
             kept.append(run)
-        tables += rows
+            tables.append(rows)
     if not kept:
         other = [f"{name}: {why}" for name, why in left_out.items() if not why.startswith(_NOTHING)]
         raise UnknownName(" ".join([f"No run has scores under the protocol {protocol!r}.", *other]))
     scores = versions.of_tasks(pd.concat(tables, ignore_index=True), tasks)
     scores, notes = _shared(scores)
-    notes = [*relabelled, *notes]
     for run in [run for run in kept if names[id(run)] not in set(scores["run"])]:
         kept.remove(run)
         left_out[names[id(run)]] = "It shares no picture with the newer runs."
-    scores = scores.drop_duplicates(_SCORE)  # the newest stand first
     families = {task: family for run in reversed(kept) for task, family in run.families.items()}
     level: dict[str, list[int]] = {}
     for run in kept:
@@ -179,22 +173,23 @@ def standings(
     level = defaultdict(lambda: [tiers.NONE], level)  # what no manifest tells of is not certified
     skilled = protocol in SKILLED and not metric.startswith("total-gap")
     higher = versions.metric(kept, [names[id(run)] for run in kept], metric).higher_is_better
-    boards = [
-        _board(
-            str(network),
-            tiers.weakest(level[str(network)]),
-            str(family),
-            rows,
-            higher,
-            skilled,
-            seed,
-        )
-        for (network, family), rows in scores.groupby(
-            ["network", scores["task"].astype(str).map(families)], sort=True, observed=True
-        )
-    ]
+    boards: list[Board] = []
+    parted: dict[str, str] = {}
+    for (network, family), rows in scores.groupby(
+        ["network", scores["task"].astype(str).map(families)], sort=True, observed=True
+    ):
+        tier = tiers.weakest(level[str(network)])
+        told, why = namesakes.told_apart(rows, kept, names)
+        told = told.drop_duplicates(_SCORE)  # the newest stand first
+        boards.append(_board(str(network), tier, str(family), told, higher, skilled, seed))
+        parted |= {label: words for label, words in why.items() if label not in parted}
+    if parted:
+        notes.insert(0, namesakes.sentence(parted))
     if len(codes := sorted({versions.code(run) for run in kept})) > 1:
-        notes.append(f"Runs were computed by different code: {', '.join(codes)}.")
+        notes.append(
+            f"Runs were computed by different code: {', '.join(codes)}. A method shares a row where its "
+            "scores on the same pictures are the same."
+        )
     lacking = {str(name) for board in boards for name in board.overall.query("value.isna()")["method"]}
     if lacking:
         words = ", ".join(sorted(lacking))
@@ -208,10 +203,6 @@ def standings(
         higher,
         tuple(notes),
     )
-
-
-def _said(words: Collection[str]) -> str:
-    return ", ".join(sorted(map(repr, words)))
 
 
 def _readable(runs: Sequence[Run | str | Path]) -> tuple[list[Run], dict[str, str]]:
@@ -247,9 +238,21 @@ def _reason(run: Run, kept: Sequence[Run], names: dict[int, str], protocol: str,
             seeds = f"{versions.pictures(run)}, not {versions.pictures(other)}"
             return f"Its pictures are not those of {name}, which is newer: their seed is {seeds}."
         if networks := versions.other_weights(other, run):
-            return f"Its weights of {', '.join(networks)} are not those of {name}, which is newer."
+            words = ", ".join(networks)
+            return f"Its weights of {words} (or their code) are not those of {name}, which is newer."
         if versions.other_metric(other, run, metric):
             return f"Its metric {metric!r} is not that of {name}, which is newer."
+    return ""
+
+
+def _scored_otherwise(
+    run: Run, rows: pd.DataFrame, kept: Sequence[Run], tables: Sequence[pd.DataFrame], names: dict[int, str]
+) -> str:
+    """Why scores of other code are no scores to stand beside those that are there; empty where they are."""
+    for other, table in zip(kept, tables, strict=True):
+        if changed := namesakes.other_references(other, run, table, rows):
+            words = f"its scores of {', '.join(changed)} are not those of {names[id(other)]}"
+            return f"On the same pictures {words}, which is newer: it was judged by other code of verax."
     return ""
 
 

@@ -18,6 +18,7 @@ from verax import devices
 from verax.files import write_atomically
 from verax.methods.base import METHODS, Method
 from verax.metrics import METRICS, Metric
+from verax.networks import NETWORKS, VERSIONS
 from verax.registry import Registry
 from verax.studies import consistency, scripts
 from verax.studies.entries import Result
@@ -28,6 +29,7 @@ from verax.studies.units import Cell, code_digest, content_hash
 from verax.tasks.base import Learnable, is_regression
 from verax.tasks.climate.task import Climate
 from verax.version import __version__
+from verax.wordings import wording
 
 SHOWN = 12
 """Cases of a vector task whose maps are shown."""
@@ -138,7 +140,13 @@ def _manifest(plan: Plan, results: dict[str, Result], device: torch.device) -> d
             for task in seen.values()
         ],
         "networks": [
-            {"task": s.task.name, "network": s.network, "seed": s.seed, "sha256": s.sha256}
+            {
+                "task": s.task.name,
+                "network": s.network,
+                "seed": s.seed,
+                "sha256": s.sha256,
+                **_code(s.architecture),
+            }
             for s in plan.subjects
         ],
         "methods": [
@@ -149,6 +157,8 @@ def _manifest(plan: Plan, results: dict[str, Result], device: torch.device) -> d
                 "total": u.method.total,
                 "slack": u.method.slack,
                 "parameters": dict(u.parameters or {}),
+                "version": u.method.version,
+                **({} if u.method.builtin else {"wording": u.method.wording}),
                 **_origin(u.method),
             }
             for u in plan.cells
@@ -163,6 +173,7 @@ def _manifest(plan: Plan, results: dict[str, Result], device: torch.device) -> d
                 "protocol": metric.protocol,
                 "paper": metric.paper,
                 "version": metric.version,
+                "wording": wording(metric.function),
                 **_origin(metric),
             }
             for metric in plan.metrics
@@ -185,6 +196,13 @@ def _manifest(plan: Plan, results: dict[str, Result], device: torch.device) -> d
             if u.key in results
         ],
     }
+
+
+def _code(architecture: str) -> dict[str, str | None]:
+    """What is known of the code of somebody's own network, beside its weights."""
+    if NETWORKS.builtin(architecture):
+        return {}
+    return {"version": VERSIONS.get(architecture), "wording": wording(NETWORKS.get(architecture))}
 
 
 def _origin(thing: Method | Metric) -> dict[str, str]:
