@@ -486,6 +486,28 @@ def test_a_picture_of_an_alignment_opens_in_large(browser, tmp_path):
     tab.close()
 
 
+@pytest.mark.parametrize("width", [400, 320])
+def test_filters_of_an_alignment_become_narrower_with_the_page(browser, aligned, width):
+    """Histograms that were drawn on a tablet must not keep a phone's page as wide as that."""
+    tab = Tab(browser, aligned, 880)
+    page = tab.page
+    page.wait_for_function("document.querySelectorAll('.histogram svg').length > 2")
+    assert page.locator(".histogram svg").first.bounding_box()["width"] > 700
+    page.set_viewport_size({"width": width, "height": 900})
+    page.wait_for_function(
+        "w => [...document.querySelectorAll('.histogram svg')].every((e) => e.clientWidth < w)", arg=width
+    )
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    card = page.locator("#filters").bounding_box()
+    for inner in page.locator("#filters :is(select, input, svg, p, h3, button)").all():
+        if inner.is_visible():
+            box = inner.bounding_box()
+            assert box["x"] >= card["x"]
+            assert box["x"] + box["width"] <= card["x"] + card["width"]
+    assert tab.faults == []
+    tab.close()
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_all_columns_of_an_alignment_can_be_reached(browser, tmp_path, width):
     from test_align import Halves, Squares
