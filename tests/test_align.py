@@ -696,6 +696,83 @@ def test_pictures_are_of_every_case_and_of_the_worst():
     assert choose(found.scores, {}, 0) == []
 
 
+EXPLAINED = []
+
+
+def dice(model, inputs, targets):
+    """Draws from PyTorch's own numbers, so that a map depends on the batch it is made in."""
+    EXPLAINED.append(len(inputs))
+    return torch.rand(len(inputs), *inputs.shape[2:])
+
+
+@pytest.fixture
+def explained():
+    EXPLAINED.clear()
+    return EXPLAINED
+
+
+def shares_shown(found):
+    """The share of each picture that its region covers, as the page draws it."""
+    regions = {}
+    for entry in found.pictures:
+        high, wide = entry["size"]
+        bits = np.unpackbits(np.frombuffer(base64.b64decode(entry["shown"]), np.uint8))[: high * wide]
+        regions[entry["row"]] = bits.mean()
+    return regions
+
+
+@pytest.mark.parametrize("pictures", [0, 7, 120])
+def test_pictures_show_what_was_scored_and_explain_nothing_again(explained, pictures):
+    found = verax.align(Halves(), Squares(23), method=dice, batch_size=4, pictures=pictures)
+    assert sum(explained) == 23
+    shown = shares_shown(found)
+    assert len(shown) == min(pictures, 23)
+    for row, share in shown.items():
+        assert share == found.scores["shown"][row]
+
+
+def test_pictures_of_a_run_that_goes_on_explain_nothing_again(explained, tmp_path):
+    with pytest.raises(RuntimeError, match="disk"):
+        verax.align(Halves(), Stumbles(30, at=20), method=dice, batch_size=6, out=tmp_path, pictures=8)
+    explained.clear()
+    found = verax.align(Halves(), Squares(30), method=dice, batch_size=5, out=tmp_path, pictures=8)
+    assert sum(explained) == 12
+    assert not {"region/marked", "region/shown"} & set(found.scores)
+    shown = shares_shown(found)
+    assert any(row < 18 for row in shown)
+    for row, share in shown.items():
+        assert share == found.scores["shown"][row]
+
+
+def test_more_pictures_explain_only_those_that_are_new(explained, tmp_path):
+    few = verax.align(Halves(), Squares(30), method=dice, out=tmp_path, pictures=4)
+    explained.clear()
+    many = verax.align(Halves(), Squares(30), method=dice, out=tmp_path, pictures=30, batch_size=3)
+    assert sum(explained) == 30 - 4
+    assert [entry for entry in many.pictures if entry in few.pictures] == few.pictures
+
+
+def test_regions_are_kept_of_few_images_and_of_all_that_get_a_picture():
+    from verax.studies.regions import Regions
+
+    random = np.random.default_rng(0)
+    iou = random.random(600).round(2)
+    iou[::50] = np.nan
+    found = made_up(list(random.random(600) < 0.7), iou)
+    for count in (3, 12):
+        kept, most = Regions(count, 600, found.facts), 0
+        for first in range(0, 600, 17):
+            rows = found.scores[first : first + 17].reset_index(drop=True)
+            drawn = torch.zeros(len(rows), 8, 8, dtype=torch.bool)
+            added = kept.add(rows, lambda drawn=drawn: (drawn, ~drawn))
+            most = max(most, len(kept))
+            assert len(added) == len(rows)
+        assert most <= 10 * count
+        rows = thumbnails.choose(found.scores, found.members(), count)
+        assert len(rows) == count
+        assert all(kept.get(row) == ("AAAAAAAAAAA=", "//////////8=") for row in rows)
+
+
 # --- the command ---------------------------------------------------------------------------------------
 
 
@@ -1001,7 +1078,8 @@ def test_small_regions_take_the_pixel_in_the_middle_of_what_they_stand_for():
     side = 3 * thumbnails.REGION
     marked = torch.zeros(1, side, side, dtype=torch.bool)
     marked[:, 1::3, 1::3] = True
-    entry = thumbnails.thumbnails([0], torch.zeros(1, 3, side, side), marked, ~marked)[0]
+    regions = [thumbnails.encoded(region)[0] for region in (marked, ~marked)]
+    entry = thumbnails.thumbnails([0], torch.zeros(1, 3, side, side), [tuple(regions)])[0]
     assert entry["size"] == [thumbnails.REGION] * 2
     assert set(base64.b64decode(entry["marked"])) == {255}
     assert set(base64.b64decode(entry["shown"])) == {0}

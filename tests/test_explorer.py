@@ -486,6 +486,83 @@ def test_a_picture_of_an_alignment_opens_in_large(browser, tmp_path):
     tab.close()
 
 
+@pytest.mark.parametrize("width", [400, 320])
+def test_filters_of_an_alignment_become_narrower_with_the_page(browser, aligned, width):
+    """Histograms that were drawn on a tablet must not keep a phone's page as wide as that."""
+    tab = Tab(browser, aligned, 880)
+    page = tab.page
+    page.wait_for_function("document.querySelectorAll('.histogram svg').length > 2")
+    assert page.locator(".histogram svg").first.bounding_box()["width"] > 700
+    page.set_viewport_size({"width": width, "height": 900})
+    page.wait_for_function(
+        "w => [...document.querySelectorAll('.histogram svg')].every((e) => e.clientWidth < w)", arg=width
+    )
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    card = page.locator("#filters").bounding_box()
+    for inner in page.locator("#filters :is(select, input, svg, p, h3, button)").all():
+        if inner.is_visible():
+            box = inner.bounding_box()
+            assert box["x"] >= card["x"]
+            assert box["x"] + box["width"] <= card["x"] + card["width"]
+    assert tab.faults == []
+    tab.close()
+
+
+def _specks(model, inputs, targets):
+    """A chessboard for label 1, and the upper half for label 0."""
+    high, wide = inputs.shape[2:]
+    board = (torch.arange(high)[:, None] + torch.arange(wide)) % 2
+    half = (torch.arange(high)[:, None] < high // 2).expand(high, wide)
+    return torch.where(targets[:, None, None] == 1, board, half).float()
+
+
+def _near(picture, colour):
+    """The share of a picture's pixels that have a colour, but for edges that are smoothed."""
+    pixels = np.asarray(Image.open(io.BytesIO(picture)).convert("RGB")).astype(int)
+    return float((np.abs(pixels - colour).max(2) < 24).mean())
+
+
+def test_many_specks_are_tinted_and_marks_lie_above_what_is_shown(browser, tmp_path):
+    from test_align import Halves, Squares
+
+    made = verax.align(Halves(), Squares(4), method=_specks, binarisation="threshold:0.5")
+    tab = Tab(browser, made.report(tmp_path / "page"))
+    page = tab.page
+    coarse, specks = (page.locator("#grid .frame").nth(place) for place in (0, 1))
+    assert specks.locator("path.shown").get_attribute("class") == "shown fine"
+    assert specks.locator("path.shown").evaluate("e => getComputedStyle(e).stroke") == "none"
+    assert specks.locator("path.halo").count() == 1  # that of the mark
+    tinted, dimmed = (specks.locator(name).get_attribute("d") for name in ("path.shown", "path.beyond"))
+    assert tinted.count("M") == dimmed.count("M") == 128  # every pixel is in one of the two
+    assert coarse.locator("path.shown").get_attribute("class") == "shown"
+    assert coarse.locator("path.halo").count() == 2
+    blue = [_near(frame.screenshot(), (0x1F, 0x86, 0xD6)) for frame in (coarse, specks)]
+    assert page.locator("#explorer .key .tinted").is_visible()
+    page.locator("#grid-shown").uncheck()
+    for frame, share in zip((coarse, specks), blue, strict=True):  # nothing of the mark was hidden
+        assert share > 0.9 * _near(frame.screenshot(), (0x1F, 0x86, 0xD6)) > 0
+    assert not specks.locator("path.shown").is_visible()
+    assert specks.locator("path.marked").is_visible()
+    assert tab.faults == []
+    tab.close()
+
+
+def test_regions_that_are_the_same_are_both_seen(browser, tmp_path):
+    from test_align import Halves, Squares
+
+    made = verax.align(Halves(), Squares(4), method="gradient", binarisation="threshold:0.5")
+    assert made.scores["iou"][1] == 1
+    tab = Tab(browser, made.report(tmp_path / "page"))
+    frame = tab.page.locator("#grid .frame").nth(1)
+    marked, shown = (
+        float(frame.locator(f"path.{name}").evaluate("e => parseFloat(getComputedStyle(e).strokeWidth)"))
+        for name in ("marked", "shown")
+    )
+    assert shown > marked + 0.5  # a rim of what lies below
+    assert not tab.page.locator("#explorer .key .tinted").is_visible()
+    tab.close()
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_all_columns_of_an_alignment_can_be_reached(browser, tmp_path, width):
     from test_align import Halves, Squares

@@ -249,7 +249,13 @@ def align(
     name: Annotated[
         str | None, typer.Option(help="What the network is called in the title.", rich_help_panel=_MODEL)
     ] = None,
-    pictures: Annotated[int, typer.Option(help="How many the report shows.")] = 120,
+    pictures: Annotated[
+        int,
+        typer.Option(
+            help="How many the report shows: about 15 kB each, and nothing is explained twice for them; only "
+            "those that are added to a finished folder are explained again."
+        ),
+    ] = 120,
     batch_size: Annotated[int, typer.Option(help="Images at a time.")] = 32,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
     seed: Annotated[

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from verax import devices, progress
 from verax.errors import InvalidInput, InvalidParameter, suggestion
@@ -34,7 +34,8 @@ from verax.networks.zoo import PRETRAINED, Preprocessing, Subject, numbering, su
 from verax.studies import thumbnails
 from verax.studies.alignments import MANIFEST, PARTS, Alignment, manifest, table_bytes
 from verax.studies.questions import Question, facts_of
-from verax.tasks.alignment import AnnotatedImages, Geometry, Subset, shaped, stream
+from verax.studies.regions import Regions
+from verax.tasks.alignment import Annotated, AnnotatedImages, Geometry, Subset, shaped, stream
 from verax.tasks.alignment.sources import source
 
 TARGETS = ("predicted", "label")
@@ -129,7 +130,8 @@ def align(
         weights: of a named network: "pretrained", "none" or a file.
         outputs: of a named network, where it has others than it was published with.
         limit: only so many images, evenly spread.
-        pictures: how many images the report shows.
+        pictures: how many images the report shows. None is explained twice, but for those that are asked for
+            of a finished folder.
         batch_size: images at a time; changes speed and memory, never the scores.
         device: auto, cpu, cuda, cuda:1 or mps.
         seed: of methods that draw random numbers.
@@ -236,8 +238,13 @@ def _outputs(found: Subject, images: AnnotatedImages, device: torch.device) -> i
     return network_outputs(found.model, found.preprocessing(first)).shape[1]
 
 
-def _finished(folder: Path) -> list[pd.DataFrame]:
-    """The parts that follow each other from the first image on; what does not is of no use."""
+def _finished(folder: Path, kept: Regions) -> list[pd.DataFrame]:
+    """The parts that follow each other from the first image on; what does not is of no use.
+
+    Args:
+        folder: of the run.
+        kept: gets the regions that were kept of them.
+    """
     parts, at = [], 0
     ordered = sorted(
         (int(found[1]), -int(found[2]), path)
@@ -253,7 +260,7 @@ def _finished(folder: Path) -> list[pd.DataFrame]:
             path.unlink(missing_ok=True)
             continue
         if len(rows) == -stop - start:
-            parts.append(rows)
+            parts.append(kept.read(rows))
             at = -stop
     return parts
 
@@ -273,6 +280,7 @@ def _run(
     before = None if folder is None else manifest(folder)
     if before is not None and before["key"] != facts["key"]:
         raise InvalidParameter(f"The folder {str(folder)!r} holds another alignment; name another folder.")
+    kept = Regions(pictures, len(images), facts)
     if folder is not None and before is not None and before.get("finished"):
         done = Alignment.load(folder)
         done.facts["ranges"] = facts["ranges"]
@@ -281,12 +289,12 @@ def _run(
         if len(done.pictures) >= min(pictures, len(images)):
             return done
     else:
-        done = Alignment(_scores(question, images, facts, batch_size, device, folder, quiet), facts)
+        done = Alignment(_scores(question, images, facts, batch_size, device, folder, kept, quiet), facts)
         if (done.scores["area"] == 1).all():
             done.facts["notes"] = [*facts["notes"], _ALL_MARKED]
         if set(COLUMNS) <= set(done.metrics):
             done.sort_into_cases()
-    done.pictures = _pictures(question, images, done, pictures, batch_size, device, quiet)
+    done.pictures = _pictures(question, images, done, kept, pictures, batch_size, device, quiet)
     if folder is not None:
         done.save(folder)
         shutil.rmtree(folder / PARTS, ignore_errors=True)
@@ -300,45 +308,72 @@ def _scores(
     batch_size: int,
     device: torch.device,
     folder: Path | None,
+    kept: Regions,
     quiet: bool,
 ) -> pd.DataFrame:
     """The rows of all images; each batch is written before the next one begins."""
     parts: list[pd.DataFrame] = []
     if folder is not None:
         write_atomically(folder / MANIFEST, json.dumps({**facts, "finished": False}, indent=2).encode())
-        parts = _finished(folder)
+        parts = _finished(folder, kept)
     start = sum(map(len, parts))
     with progress.bar(quiet) as bar:
         row = bar.add_task(f"{facts['model']} on {facts['data']}", total=len(images), completed=start)
         for batch in stream(images, batch_size, start=start):
-            rows = question.rows(batch, start, device)
+            rows, with_regions = _answered(question, batch, start, device, kept)
             if folder is not None:
                 name = f"{start:09}-{start + len(rows):09}.parquet"
-                write_atomically(folder / PARTS / name, table_bytes(rows))
+                write_atomically(folder / PARTS / name, table_bytes(with_regions))
             parts.append(rows)
             start += len(rows)
             bar.advance(row, len(rows))
     return pd.concat(parts, ignore_index=True).astype({"right": "boolean"})
 
 
+def _answered(
+    question: Question, batch: Annotated, start: int, device: torch.device, kept: Regions
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows of a batch, and the same with its regions; its maps end here."""
+    rows, maps, masks = question.answer(batch, start, device)
+    return rows, kept.add(rows, lambda: _regions(question, maps, masks))
+
+
+def _regions(question: Question, maps: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
+    """What is marked and what is shown; of all maps at once, as they were scored."""
+    return masks, question.judging.binarisation(maps)
+
+
 def _pictures(
     question: Question,
     images: AnnotatedImages,
     done: Alignment,
+    kept: Regions,
     count: int,
     batch_size: int,
     device: torch.device,
     quiet: bool,
 ) -> list[Mapping[str, Any]]:
-    """Explain the images once more that are shown, now that it is known which ones are worth it."""
+    """Pictures of the images that are worth it, with the regions that were scored.
+
+    Only what is not there is explained: more pictures than an alignment was made with, or other ones since
+    its ranges changed.
+    """
     rows = thumbnails.choose(done.scores, done.members() if "case" in done.scores else {}, count)
-    found: list[Mapping[str, Any]] = []
-    with progress.bar(quiet or not rows) as bar:
-        line = bar.add_task("pictures for the report", total=len(rows))
-        for first in range(0, len(rows), batch_size):
-            some = rows[first : first + batch_size]
+    found = {entry["row"]: entry for entry in done.pictures}
+    known = {row: codes for row in rows if (codes := kept.get(row)) is not None}
+    missing = [row for row in rows if row not in found]
+    with progress.bar(quiet or not missing) as bar:
+        line = bar.add_task("pictures for the report", total=len(missing))
+        for first in range(0, len(missing), batch_size):
+            some = missing[first : first + batch_size]
             batch = images.read(some)
-            maps, masks, *_ = question.maps(batch, device)
-            found += thumbnails.thumbnails(some, batch.images, masks, question.judging.binarisation(maps))
+            again = [place for place, row in enumerate(some) if row not in known]
+            if again:
+                part = batch if len(again) == len(some) else images.read([some[place] for place in again])
+                _, maps, masks = question.answer(part, 0, device)
+                both = map(thumbnails.encoded, _regions(question, maps, masks))
+                known |= zip([some[place] for place in again], zip(*both, strict=True), strict=True)
+            for entry in thumbnails.thumbnails(some, batch.images, [known[row] for row in some]):
+                found[entry["row"]] = entry
             bar.advance(line, len(some))
-    return found
+    return [found[row] for row in rows]

@@ -112,8 +112,10 @@ class Question:
         table = torch.tensor([*self.numbers, -1], device=given.device)  # the last one is for -1
         return table[given]
 
-    def rows(self, batch: Annotated, start: int, device: torch.device) -> pd.DataFrame:
-        """The table of a batch that begins with image number `start`."""
+    def answer(
+        self, batch: Annotated, start: int, device: torch.device
+    ) -> tuple[pd.DataFrame, Tensor, Tensor]:
+        """The table of a batch that begins with image number `start`, and the maps and masks behind it."""
         maps, masks, labels, predicted, sure = self.maps(batch, device)
         if maps.device.type == "mps":  # which has no float64
             maps, masks = maps.cpu(), masks.cpu()
@@ -136,7 +138,7 @@ class Question:
         }
         for end, table in (("", found.scores), (RANDOM, found.random), (CENTRE, found.centre)):
             columns |= {f"{name}{end}": table[name].cpu().numpy() for name in self.metrics}
-        return pd.DataFrame(columns)
+        return pd.DataFrame(columns), maps, masks
 
 
 def _plain(value: object) -> object:

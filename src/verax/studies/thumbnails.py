@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,23 +21,35 @@ SIDE, REGION = 224, 112
 """The longest side of a thumbnail, and of the regions drawn on it."""
 
 
+def queues(scores: pd.DataFrame, members: Mapping[str, NDArray[np.bool_]], count: int) -> list[list[int]]:
+    """The first `count` of each queue: the most typical images of each case, and the least aligned."""
+    found = []
+    for name, inside in members.items():
+        column, largest = cases8.CASES[name].sort
+        rows = scores[inside].sort_values(column, ascending=not largest, kind="stable")
+        found.append([int(row) for row in rows.index[:count]])
+    if "iou" in scores:
+        known = scores[scores["iou"].notna()]
+        found.append([int(row) for row in known.sort_values("iou", kind="stable").index[:count]])
+    return found
+
+
+def evenly(total: int, count: int) -> list[int]:
+    """The numbers of `count` images of all, evenly spread."""
+    if count >= total:
+        return list(range(total))
+    even: list[int] = np.linspace(0, total - 1, count).round().astype(int).tolist()
+    return even
+
+
 def choose(scores: pd.DataFrame, members: Mapping[str, NDArray[np.bool_]], count: int) -> list[int]:
     """Rows worth a picture: the most typical of each case in turn, the least aligned, and an even sample."""
     if count >= len(scores):
         return list(range(len(scores)))
-    queues = []
-    for name, inside in members.items():
-        column, largest = cases8.CASES[name].sort
-        rows = scores[inside].sort_values(column, ascending=not largest, kind="stable")
-        queues.append([int(row) for row in rows.index[:count]])
-    if "iou" in scores:
-        known = scores[scores["iou"].notna()]
-        queues.append([int(row) for row in known.sort_values("iou", kind="stable").index[:count]])
-    even = np.linspace(0, len(scores) - 1, count).round().astype(int).tolist()
-    queues.append(even)
+    waiting = [*queues(scores, members, count), evenly(len(scores), count)]
     chosen: dict[int, None] = {}
     for turn in range(count):
-        for queue in queues:
+        for queue in waiting:
             if turn < len(queue) and len(chosen) < count:
                 chosen.setdefault(queue[turn], None)
     return sorted(chosen)
@@ -48,21 +60,24 @@ def _fit(height: int, width: int, side: int) -> tuple[int, int]:
     return max(1, round(height * scale)), max(1, round(width * scale))
 
 
-def _bits(regions: Tensor) -> list[str]:
-    """Regions ``(N, h, w)`` bool as base64 of bits, row by row."""
-    packed = np.packbits(regions.flatten(1).cpu().numpy(), axis=1)
+def encoded(regions: Tensor) -> list[str]:
+    """Regions ``(N, H, W)`` bool in the size of thumbnails, as base64 of bits, row by row."""
+    height, width = regions.shape[1:]
+    # a pixel of the small region is the one in the middle of what it stands for
+    small = interpolate(regions[:, None].float(), _fit(height, width, REGION), mode="nearest-exact")[:, 0] > 0
+    packed = np.packbits(small.flatten(1).cpu().numpy(), axis=1)
     return [base64.b64encode(row.tobytes()).decode() for row in packed]
 
 
-def thumbnails(rows: list[int], images: Tensor, marked: Tensor, shown: Tensor) -> list[dict[str, Any]]:
-    """Pictures of images ``(N, 3, H, W)`` in [0, 1] with regions ``(N, H, W)``; `rows` are their numbers."""
+def thumbnails(rows: list[int], images: Tensor, regions: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Pictures of images ``(N, 3, H, W)`` in [0, 1] whose numbers are `rows`.
+
+    Args:
+        rows: the numbers.
+        images: the images.
+        regions: what was marked and what is shown of each, as `encoded`.
+    """
     height, width = images.shape[2:]
-    region = _fit(height, width, REGION)
-    # a pixel of the small region is the one in the middle of what it stands for
-    both = [
-        interpolate(mask[:, None].float(), region, mode="nearest-exact")[:, 0] > 0 for mask in (marked, shown)
-    ]
-    codes = [_bits(part) for part in both]
     levels = (images.clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
     found = []
     for place, row in enumerate(rows):
@@ -81,9 +96,9 @@ def thumbnails(rows: list[int], images: Tensor, marked: Tensor, shown: Tensor) -
                 "row": row,
                 "kind": kind,
                 "image": base64.b64encode(buffer.getvalue()).decode(),
-                "size": list(region),
-                "marked": codes[0][place],
-                "shown": codes[1][place],
+                "size": list(_fit(height, width, REGION)),
+                "marked": regions[place][0],
+                "shown": regions[place][1],
             }
         )
     return found

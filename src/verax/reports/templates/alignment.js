@@ -158,13 +158,26 @@
     }
     return parts.join("");
   };
-  const beyond = (region, high, wide) => {
-    const parts = [];
+  // an outline that would cover a quarter of a small picture, however many pixels it has: a region of many specks
+  const finest = 5;
+  const fine = (region, high, wide) => {
+    let edges = 0;
     for (let y = 0; y < high; y += 1) {
       for (let x = 0; x < wide; x += 1) {
-        if (region[y * wide + x]) continue;
+        if (!region[y * wide + x]) continue;
+        edges += !(y && region[(y - 1) * wide + x]) + !(y < high - 1 && region[(y + 1) * wide + x]);
+        edges += !(x && region[y * wide + x - 1]) + !(x < wide - 1 && region[y * wide + x + 1]);
+      }
+    }
+    return edges > finest * (high + wide);
+  };
+  const filled = (region, high, wide, inside) => {
+    const parts = [], wanted = (y, x) => Boolean(region[y * wide + x]) === inside;
+    for (let y = 0; y < high; y += 1) {
+      for (let x = 0; x < wide; x += 1) {
+        if (!wanted(y, x)) continue;
         const from = x;
-        while (x < wide && !region[y * wide + x]) x += 1;
+        while (x < wide && wanted(y, x)) x += 1;
         parts.push(`M${from} ${y}H${x}V${y + 1}H${from}Z`);
       }
     }
@@ -176,11 +189,22 @@
     image.src = `data:image/${entry.kind};base64,${entry.image}`;
     image.alt = `${data.ids[row]}: ${named(data.label[row])}, predicted ${named(data.prediction[row])}`;
     const svg = svgNode("svg", { viewBox: `0 0 ${wide} ${high}`, preserveAspectRatio: "none" });
-    svg.append(svgNode("path", { class: "beyond of-shown", d: beyond(bits(entry.shown, high * wide), high, wide) }));
-    for (const name of ["marked", "shown"]) {
-      const d = outline(bits(entry[name], high * wide), high, wide);
-      svg.append(svgNode("path", { class: `halo of-${name}`, d }), svgNode("path", { class: name, d }));
+    const region = { marked: bits(entry.marked, high * wide), shown: bits(entry.shown, high * wide) };
+    const path = (name, d) => svgNode("path", { class: name, d });
+    svg.append(path("beyond of-shown", filled(region.shown, high, wide, false)));
+    // tints lie below all lines, and lines of marks above those of maps
+    const tints = [], halos = [], lines = [];
+    for (const name of ["shown", "marked"]) {
+      if (fine(region[name], high, wide)) {
+        tints.push(path(`${name} fine`, filled(region[name], high, wide, true)));
+        for (const word of document.querySelectorAll(".key .tinted")) word.hidden = false;
+        continue;
+      }
+      const d = outline(region[name], high, wide);
+      halos.push(path(`halo of-${name}`, d));
+      lines.push(path(name, d));
     }
+    svg.append(...tints, ...halos, ...lines);
     frame.append(image, svg);
     return frame;
   };
