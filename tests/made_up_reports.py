@@ -161,7 +161,9 @@ def manifest_of(made: Made) -> dict:
             for task, method in made.failed
         ],
         "damaged_entries": 0,
+        "set_aside": [],
         "reused_units": 4,
+        "total_units": len(made.tasks) * len(labels) - len(made.failed),
         "seconds": 12.3,
     }
 

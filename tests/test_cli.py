@@ -221,7 +221,7 @@ def test_all_about_one(verax):
 def test_certify(verax):
     code, out, _ = verax("certify", "textbox/complex-cr2", "--network", "cnn4", "--samples", "20")
     assert code == 0
-    assert "passes" in out
+    assert "passes, though 20 scenes of a bucket cannot show 0.99 (381 could, if all are right)" in out
     assert "swap B" in out
     code, out, _ = verax("certify", "textbox/simple-fr", "--network", "cnn3", "--samples", "5", "--json")
     assert json.loads(out)["passed"] is True

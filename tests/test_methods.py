@@ -354,10 +354,12 @@ def test_a_method_that_raises_is_told_the_line_that_its_author_wrote(data, tmp_p
         "import torch\n\n\ndef mine(model, inputs, targets):\n"
         "    return torch.nn.functional.conv2d(inputs, torch.zeros(1)[0])\n\n\n"
         "def deep(model, inputs, targets):\n"
-        "    return model(torch.nn.Sequential(torch.nn.Linear(3, 2))(inputs))\n"
+        "    return model(torch.nn.Sequential(torch.nn.Linear(3, 2))(inputs))\n\n\n"
+        "def leaves(model, inputs, targets):\n"
+        "    raise SystemExit(3)\n"
     )
     loaded = runpy.run_path(str(path))
-    for name, line in (("mine", 5), ("deep", 9)):
+    for name, line in (("mine", 5), ("deep", 9), ("leaves", 13)):
         with pytest.raises(MethodFailed, match=rf"\(mine\.py:{line}\)$"):
             verax.explain(Module(), *data, method=loaded[name])
 

@@ -11,7 +11,7 @@ import verax
 from verax.errors import InvalidParameter, MissingFile, UnknownName, WeightsError
 from verax.networks import NETWORKS, library, records
 from verax.networks.batches import fresh
-from verax.networks.certificates import Thresholds, wilson
+from verax.networks.certificates import Thresholds, enough, too_few, wilson
 from verax.networks.inference import outputs, predictions
 from verax.networks.recipes import RECIPES, Recipe
 from verax.networks.training import initialise, train
@@ -209,6 +209,33 @@ def test_wilson_interval(k, n):
     low, high = wilson(k, n)
     reference = stats.binomtest(k, n).proportion_ci(method="wilson")
     np.testing.assert_allclose((low, high), (reference.low, reference.high), atol=1e-12)
+
+
+@pytest.mark.parametrize("limit", [0.0, 0.3, 0.5, 0.9, 0.97, 0.99, 0.999])
+def test_so_many_scenes_are_enough_and_one_fewer_is_not(limit):
+    need = enough(limit)
+    reached = [n for n in range(1, 5000) if stats.binomtest(n, n).proportion_ci(method="wilson").low >= limit]
+    assert need == reached[0]
+    assert too_few(need, limit) == ""
+    assert need == 1 or f"({need} could, if all are right)" in too_few(need - 1, limit)
+
+
+def test_no_number_of_scenes_shows_certainty():
+    assert enough(1.0) is None
+    assert too_few(10**6, 1.0) == "1000000 scenes of a bucket cannot show 1.0 (no number could)"
+
+
+def test_a_certificate_of_few_scenes_says_what_it_cannot_show():
+    task = verax.task("textbox/simple-fr")
+    few = verax.certify(task.network("wired"), task, n=1)
+    assert few.passed
+    assert few.doubt == "1 scene of a bucket cannot show 0.99 (381 could, if all are right)"
+    assert f"the network passes, though {few.doubt}: worst bucket 1.000 (needs 0.99)" in str(few)
+    enough_scenes = verax.certify(task.network("wired"), task, n=3, thresholds=Thresholds(0.4, 0.4))
+    assert enough_scenes.doubt == ""
+    assert "the network passes: worst bucket" in str(enough_scenes)
+    other = verax.task("textbox/simple-nr").network("wired")
+    assert verax.certify(other, task, n=1).doubt == ""  # it fails anyway
 
 
 # -- stored weights --------------------------------------------------------------------------------------

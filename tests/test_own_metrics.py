@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -174,6 +175,7 @@ def test_each_protocol_hands_out_its_own_maps(scored):
     ("function", "words"),
     [
         (lambda m, t: 1 / 0, "'bad' failed with ZeroDivisionError: division by zero"),
+        (lambda m, t: sys.exit(3), r"'bad' failed with SystemExit: 3 \(test_own_metrics.py:\d+\)"),
         (lambda m, t: m.sum(), "one number for each of 12 maps, not shape"),
         (lambda m, t: 3, "one number for each of 12 maps, not int"),
         (lambda m, t: torch.full((len(m),), 2.0), "gave 2, outside its bounds 0 to 1"),

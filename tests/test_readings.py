@@ -175,7 +175,7 @@ def test_a_method_that_failed_is_not_tried_again_where_nothing_stops_it(folder):
     assert len(asked) == len(TWO)
     kinds = {failure["unit"]: failure["kind"] for failure in run.failures}
     assert kinds == {
-        **{f"{name} wired seed 0: leaves": "error" for name in TWO},
+        **{f"{name} wired seed 0: leaves": "method" for name in TWO},
         **{f"{name} wired seed 0: hangs": "time" for name in TWO},
         "reading wired: leaves": "method",
         "reading wired: hangs": "method",

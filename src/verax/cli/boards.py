@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -20,16 +20,21 @@ if TYPE_CHECKING:
     from verax.studies.runs import Run
 
 
+_METHOD, _GAP = 22, 2
+"""Characters of a method's name, and between columns."""
+
 _SHOWN = 20
 """Failures and damaged entries that are listed one by one."""
 
 
 def _table(title: str, board: pd.DataFrame, measure: str = "focus share") -> Table:
+    skilled = bool(board["skill"].notna().any())
     # lines and wide gaps between columns would not fit 80 characters
     table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("", justify="right", no_wrap=True, min_width=2)
-    table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
-    for name in (escape(measure), "worst", "skill"):  # the tier is in the title: one table has one tier
+    table.add_column("method", no_wrap=True, max_width=_METHOD, overflow="ellipsis")
+    # the tier is in the title: one table has one tier
+    for name in (escape(measure), "worst", *["skill"] * skilled):
         table.add_column(name, justify="right", no_wrap=True)
     for row in board.itertuples(index=False):
         reference = str(row.rank) == "<NA>"  # controls and the oracle
@@ -37,11 +42,24 @@ def _table(title: str, board: pd.DataFrame, measure: str = "focus share") -> Tab
             "" if row.skill != row.skill else f"{row.skill:+.2f} {interval(row.skill_low, row.skill_high, 2)}"
         )
         value = f"{row.value:.2f} {interval(row.low, row.high, 2)}"
-        cells = ("" if reference else row.rank, row.method, value, f"{row.worst:.2f}", skill)
+        cells = ["" if reference else row.rank, row.method, value, f"{row.worst:.2f}", *[skill] * skilled]
         if row.value != row.value:
-            cells = ("", row.method, "incomplete: it failed somewhere", "", "")
+            cells = ["", row.method, "incomplete: it failed somewhere", "", *[""] * skilled]
         table.add_row(*(escape(str(cell)) for cell in cells), style="dim" if reference else "")
     return table
+
+
+def _say_degenerate(board: pd.DataFrame, manifest: Mapping[str, Any]) -> None:
+    """Print which methods gave maps that say nothing, unless a note says that all of theirs do."""
+    found = board[board["rank"].notna() & (board["degenerate"] > 0)]
+    words = [
+        f"{row['degenerate']} of {row['samples']} maps of {row['method']}"
+        for row in found.to_dict("records")
+        if not any(note.startswith(f"{row['method']}: all ") for note in manifest.get("notes", []))
+    ]
+    if words:
+        said = f"Constant or not finite (NaN or infinite): {', '.join(words)}."
+        console.print(f"[yellow]{escape(said)}[/yellow]", soft_wrap=True)
 
 
 _EXACT = {
@@ -68,7 +86,7 @@ def _show_exact(run: Run, tier: str) -> None:
         title += f"\n{', '.join(run.tiers)}: {tier}; {agreement.fit_words(run.manifest, tasks)}"
         table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         table.add_column("", justify="right", no_wrap=True, min_width=2)
-        table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
+        table.add_column("method", no_wrap=True, max_width=_METHOD, overflow="ellipsis")
         table.add_column("pearson", justify="right", no_wrap=True)
         for name in names:
             table.add_column(_EXACT[name], justify="right", no_wrap=True)
@@ -80,6 +98,7 @@ def _show_exact(run: Run, tier: str) -> None:
             words = (rank, str(row.method), "–" if row.value != row.value else value, *cells)
             table.add_row(*map(escape, words), style="" if rank else "dim")
         console.print(table)
+        _say_degenerate(boards["pearson"], run.manifest)
 
 
 def _explain_exact() -> None:
@@ -91,6 +110,30 @@ def _explain_exact() -> None:
         "what differs costs every method. Dim rows are controls and the oracle.",
         style="dim",
     )
+
+
+def _means(board: pd.DataFrame) -> dict[str, str]:
+    """Method -> its mean with its interval."""
+    return {
+        str(method): f"{row['value']:.2f} {interval(row['low'], row['high'], 2)}".rstrip()
+        for method, row in board.dropna(subset="value").iterrows()
+    }
+
+
+def _beside(
+    columns: Sequence[tuple[str, Mapping[str, str]]], width: int
+) -> list[list[tuple[str, Mapping[str, str]]]]:
+    """Columns in as few parts as fit into so many characters; headings are never cut."""
+    parts: list[list[tuple[str, Mapping[str, str]]]] = []
+    left = 0
+    for name, words in columns:
+        wide = max(map(len, (*name.splitlines(), *words.values()))) + _GAP
+        if not parts or wide > left:
+            parts.append([])
+            left = width
+        parts[-1].append((name, words))
+        left -= wide
+    return parts
 
 
 def _show_faithfulness(run: Run, tier: str) -> None:
@@ -111,19 +154,32 @@ def _show_faithfulness(run: Run, tier: str) -> None:
             continue
         title = f"{run.manifest['study']['name']}: {family} reasonings (faithfulness)"
         title += f"\n{', '.join(run.tiers)}: {tier}"
-        table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-        table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
-        for metric in metrics:
-            better = "higher" if METRICS.get(metric).higher_is_better else "lower"
-            table.add_column(f"{metric}\n({better})", justify="right")
-        for method in boards[0].index:
-            values = [board["value"].get(method, float("nan")) for board in boards]
-            cells = ["–" if value != value else f"{value:.2f}" for value in values]
-            unranked = boards[0]["rank"].isna()[method]
-            table.add_row(escape(str(method)), *cells, style="dim" if unranked else "")
-        console.print(table)
+        columns = [
+            (f"{metric}\n({'higher' if METRICS.get(metric).higher_is_better else 'lower'})", _means(board))
+            for metric, board in zip(metrics, boards, strict=True)
+        ]
+        unranked = boards[0]["rank"].isna()
+        for part in _beside(columns, console.width - min(_METHOD, max(map(len, boards[0].index))) - _GAP):
+            table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+            table.add_column("method", no_wrap=True, max_width=_METHOD, overflow="ellipsis")
+            for name, _ in part:
+                table.add_column(name, justify="right", no_wrap=True)
+            for method in boards[0].index:
+                cells = [words.get(method, "–") for _, words in part]
+                table.add_row(
+                    escape(str(method)), *map(escape, cells), style="dim" if unranked[method] else ""
+                )
+            console.print(table)
+            title = ""  # of the first part alone
+        if run.main == "faithfulness":  # else the table of the truth has said it
+            _say_degenerate(boards[0].reset_index(), run.manifest)
         if len(agreed):
             console.print(escape(faithfulness.sentence(agreed, family)), style="dim")
+    console.print(
+        "Means over buckets with 95 % intervals, and whether higher or lower is better. These ask the "
+        "network and are no truth: the oracle is the truth itself. Dim rows are controls and the oracle.",
+        style="dim",
+    )
 
 
 def _show_own(run: Run) -> None:
@@ -142,7 +198,7 @@ def _show_truths(entry: dict[str, Any], tier: str) -> None:
     """Print ranks and values under the truths of a run, side by side."""
     title = f"{entry['family']} reasonings under each truth: rank and value ({tier})"
     table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
+    table.add_column("method", no_wrap=True, max_width=_METHOD, overflow="ellipsis")
     for name in entry["truths"]:
         table.add_column(name, justify="right")
     for row in entry["rows"]:
@@ -158,7 +214,7 @@ def _show_identification(part: dict[str, Any]) -> None:
     for entry in part["networks"]:
         title = f"Can the reasoning be read off a map? {entry['network']} ({entry['tier']})"
         table = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-        table.add_column("method", no_wrap=True, max_width=22, overflow="ellipsis")
+        table.add_column("method", no_wrap=True, max_width=_METHOD, overflow="ellipsis")
         for name in ("one picture", "every bucket", "where", "moved"):
             table.add_column(name, justify="right", no_wrap=True)
         for row in entry["rows"]:
@@ -184,7 +240,7 @@ def _effort(manifest: Mapping[str, Any]) -> str:
 
 def show(run: Run) -> None:
     """Print the leaderboards of a run, and what was left out."""
-    from verax.reports import identifiability, promises, ranks, truths
+    from verax.reports import identifiability, promises, ranks, truths, verdicts
     from verax.reports.agreement import data_notes, uncertified
     from verax.studies import tiers
 
@@ -199,10 +255,12 @@ def show(run: Run) -> None:
                 continue
             name, buckets = manifest["study"]["name"], board["buckets"][0]
             title = f"{name}: {family} reasonings ({buckets} buckets, sound protocol)"
-            tested = ranks.parts(part, "sound", [family])
+            tested = ranks.tests(part, "sound", [family])
             console.print(_table(escape(f"{title}\n{', '.join(part.tiers)}: {tiers.words(tier)}"), board))
-            for entry in tested:
-                console.print(escape(entry["sentence"]), style="dim")
+            _say_degenerate(board, manifest)
+            for entry in ranks.parts(tested, "sound"):
+                doubt = verdicts.told_apart(board, tested[family])
+                console.print(escape(f"{entry['sentence']} {doubt}".rstrip()), style="dim")
         console.print(
             "Means over buckets with 95 % intervals, and the worst bucket. Skill: 0 is the best control that "
             "never looks at the network, 1 is the truth. Dim rows are controls and the oracle.",

@@ -117,7 +117,7 @@ def _call(chosen: Method, model: nn.Module, x: Tensor, y: Tensor, keywords: dict
         maps = chosen.function(model, *own, **keywords)
     except (VeraxError, torch.OutOfMemoryError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # of a method that ends the program the place is told, too
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise MethodFailed(f"Method {chosen.name!r} failed with {reason} ({place(error)})") from error
     if isinstance(maps, np.ndarray):

@@ -156,7 +156,7 @@ def measure(metric: Metric, maps: Tensor, truth: Truth) -> Tensor:
         found = metric.function(maps.clone(), truth)
     except (VeraxError, torch.OutOfMemoryError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise MetricFailed(f"Metric {metric.name!r} failed with {reason} ({place(error)})") from error
     if not isinstance(found, Tensor) or found.shape != (len(maps),) or found.is_complex():

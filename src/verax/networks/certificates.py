@@ -8,6 +8,7 @@ while everything else stays as it is, and the prediction has to follow the reaso
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, cast
@@ -38,6 +39,23 @@ def wilson(successes: Any, n: Any) -> tuple[Any, Any]:
     centre = (k + Z * Z / 2) / (n + Z * Z)
     half = Z / (n + Z * Z) * np.sqrt(k * (n - k) / n + Z * Z / 4)
     return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
+
+
+def enough(limit: float) -> int | None:
+    """How many scenes, all of them right, have a Wilson interval above a limit; None where no number has."""
+    if limit >= 1:
+        return None
+    count = max(1, math.floor(limit * Z * Z / (1 - limit)))  # the lower end is n / (n + Z^2)
+    return count if wilson(count, count)[0] >= limit else count + 1
+
+
+def too_few(n: int, limit: float) -> str:
+    """Why so many scenes cannot show that a rate reaches a limit, and how many could; "" where they can."""
+    need = enough(limit)
+    if need is not None and n >= need:
+        return ""
+    could = "no number could" if need is None else f"{need} could, if all are right"
+    return f"{n} scene{'s' * (n != 1)} of a bucket cannot show {limit} ({could})"
 
 
 @dataclass(frozen=True)
@@ -89,6 +107,12 @@ class Certificate:
         limits = self.thresholds
         return self.worst_accuracy >= limits.accuracy and self.worst_follow >= limits.follow
 
+    @property
+    def doubt(self) -> str:
+        """Why a passed certificate shows less than it asks for: too few scenes; "" where they are enough."""
+        found = _evidence(self.accuracy, "accuracy")
+        return too_few(int(found["n"]), self.thresholds.accuracy) if self.passed and found else ""
+
     def summary(self) -> dict[str, Any]:
         """The certificate in a few numbers, for manifests and records."""
         return {
@@ -116,6 +140,7 @@ class Certificate:
 
     def __str__(self) -> str:
         verdict = "passes" if self.passed else "FAILS"
+        verdict += f", though {self.doubt}" if self.doubt else ""
         return (
             f"{self.task}: the network {verdict}: worst bucket {self.worst_accuracy:.3f} "
             f"(needs {self.thresholds.accuracy}), worst intervention {self.worst_follow:.3f} "

@@ -9,6 +9,7 @@ import pandas as pd
 
 from verax import reports
 from verax.errors import VeraxError
+from verax.metrics import METRICS
 from verax.reports import agreement, charts, figures, grids, number
 from verax.studies import exports, tiers
 from verax.studies.leaderboards import HEADLINES, ORACLE, SUCCESS
@@ -160,7 +161,8 @@ def profile(digest: Digest, shelf: charts.Shelf) -> tuple[charts.Chart, list[str
     if table.empty:
         return None
     title = f"Mean {HEADLINES[digest.main]} in every bucket"
-    made = shelf.add(grids.profiles("profiles", title, table, digest.methods()))
+    higher = METRICS.get(HEADLINES[digest.main]).higher_is_better
+    made = shelf.add(grids.profiles("profiles", title, table, digest.methods(), higher))
     return made, list(dict.fromkeys(str(task) for task in table["task"]))
 
 

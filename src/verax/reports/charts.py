@@ -178,7 +178,9 @@ def board(
         order: of the methods.
         lines: word -> level; None is not drawn.
     """
-    columns = ("rank", "value", "low", "high", "worst", "skill", "skill_low", "skill_high")
+    columns = ["rank", "value", "low", "high", "worst"]
+    skilled = {"skill": "skill"} if table["skill"].notna().any() else {}
+    columns += ["skill", "skill_low", "skill_high"] if skilled else []
     rows = listed(
         [
             {"method": str(row["method"]), "kind": kind(str(row["method"])), **{c: row[c] for c in columns}}
@@ -190,7 +192,7 @@ def board(
     y, scale = methods_axis(order), {"domain": [low - 0.03 * (low < 0), high], "nice": False}
     x: Spec = {"type": "quantitative", "scale": scale, "title": label, "axis": _AXIS}
     start, value, end = ({**x, "field": field} for field in ("low", "value", "high"))
-    said = tip("method", value="mean", low="from", high="to", worst="worst bucket", skill="skill")
+    said = tip("method", value="mean", low="from", high="to", worst="worst bucket", **skilled)
     colour, shape = _told("kind", _COLOURS), _told("kind", _SHAPES)
     layers = [
         layer({"type": "rule", "strokeWidth": 2}, y=y, x=start, x2={"field": "high"}, color=colour),

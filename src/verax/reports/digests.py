@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from verax import reports
 from verax.errors import VeraxError
+from verax.reports import ranks
 from verax.reports.verdicts import Boards
 from verax.studies.leaderboards import HEADLINES
 
 if TYPE_CHECKING:
+    from verax.studies.comparisons import Compared
     from verax.studies.runs import Run
 
 _HEADLINE = "complex"
@@ -24,6 +26,7 @@ class Digest:
     boards: Boards
     protocols: list[str]
     families: dict[str, list[str]]
+    tests: dict[str, Compared]
 
     @classmethod
     def of(cls, run: Run) -> Digest:
@@ -41,7 +44,8 @@ class Digest:
                     boards[protocol, family] = run.leaderboard(protocol, family=family)
                 except VeraxError:
                     continue  # every method failed somewhere in this family
-        return cls(run, boards, protocols, families)
+        tests = ranks.tests(run, protocols[0], list(families)) if protocols else {}
+        return cls(run, boards, protocols, families, tests)
 
     @property
     def main(self) -> str:

@@ -94,6 +94,7 @@ def parts(
                     for name in boards
                 ],
                 "rows": rows,
+                "ranked": any(row["rank"] for row in rows),
                 "agreement": [
                     number(row["correlation"], row["low"], row["high"], 2)
                     if (row := by_metric.get(name)) is not None

@@ -1,4 +1,4 @@
-"""Grids of the page: methods down, tasks or buckets across, stronger colour for more."""
+"""Grids of the page: methods down, tasks or buckets across, stronger colour for more, or for better."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def heat(
     methods: Sequence[str],
     colour: str = "focus",
     chosen: tuple[str, Sequence[str]] | None = None,
+    higher: bool = True,
 ) -> Chart:
     """Numbers from 0 to 1; one row for each method.
 
@@ -40,6 +41,7 @@ def heat(
         methods: the order of the rows.
         colour: "focus" or "avoid".
         chosen: a field, and its values, of which the page shows one at a time.
+        higher: whether large numbers have the strong colour, or small ones.
     """
     rows, y = listed(table), methods_axis(methods)
     axis = {
@@ -52,7 +54,8 @@ def heat(
     axis["labelOverlap"] = False  # they are turned, so that neighbours stand clear of each other
     x: Spec = {"field": across, "type": "nominal", "sort": list(columns), "axis": axis}
     value: Spec = {"field": "value", "type": "quantitative"}
-    strength = {**value, "scale": {"domain": [0, 1], "range": [0.03, 1], "clamp": True}, "legend": None}
+    ends = [0.03, 1] if higher else [1, 0.03]
+    strength = {**value, "scale": {"domain": [0, 1], "range": ends, "clamp": True}, "legend": None}
     face = f"var(--region-{colour})"
     cells = layer(
         {"type": "rect", "fill": face, "stroke": "var(--rule)", "strokeWidth": 0.6},
@@ -61,7 +64,8 @@ def heat(
         fillOpacity=strength,
         tooltip=tip("method", across, value="value", low="from", high="to"),
     )
-    strong = {"test": "datum.value > 0.55", "value": f"var(--on-{colour})"}
+    dark = "datum.value > 0.55" if higher else "datum.value < 0.45"
+    strong = {"test": dark, "value": f"var(--on-{colour})"}
     room = {"test": "width > 25 * domain('x').length", "value": 1}  # else numbers would run into another
     numbers = layer(
         {"type": "text", "fontSize": 10, "aria": False},
@@ -119,11 +123,17 @@ def success(
     return made
 
 
-def profiles(name: str, title: str, buckets: pd.DataFrame, methods: Sequence[str]) -> Chart:
+def profiles(
+    name: str, title: str, buckets: pd.DataFrame, methods: Sequence[str], higher: bool = True
+) -> Chart:
     """The mean of every bucket, one task at a time, with what its scenes hold."""
     columns = ["task", "scene", "group", "method", "value", "low", "high"]
     plain = buckets[columns].astype({"task": str, "scene": str, "method": str, "group": int})
     tasks = list(dict.fromkeys(plain["task"]))
     scenes = list(dict.fromkeys(plain.sort_values("group", kind="stable")["scene"]))
     rows: list[dict[str, Any]] = [{str(k): v for k, v in row.items()} for row in plain.to_dict("records")]
-    return heat(name, title, rows, across="scene", columns=scenes, methods=methods, chosen=("task", tasks))
+    title += "" if higher else " (lower is better, and dark)"
+    chosen = ("task", tasks)
+    return heat(
+        name, title, rows, across="scene", columns=scenes, methods=methods, chosen=chosen, higher=higher
+    )

@@ -114,6 +114,17 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
     truth = {family: board for (name, family), board in digest.boards.items() if name == knowing}
     failed = [str(failure["method"]) for failure in run.failures if failure.get("method")]
     own = provenance.own(manifest)
+    said = {
+        family: verdict(
+            digest.boards.get((digest.main, family)),
+            family,
+            digest.main,
+            failed,
+            own,
+            digest.tests.get(family),
+        )
+        for family in digest.families
+    }
     main = boards.parts(digest, digest.main, album, shelf)
     published = boards.parts(digest, "published", album, shelf) if both else []
     hero = boards.hero(digest, main, published, shelf)
@@ -128,14 +139,8 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
         "trainings": len({entry["seed"] for entry in manifest["networks"]}),
         "main": digest.main,
         "headline": HEADLINES[digest.main],
-        "verdict": verdict(
-            digest.boards.get((digest.main, digest.headline)), digest.headline, digest.main, failed, own
-        ),
-        "others": [
-            verdict(digest.boards.get((digest.main, family)), family, digest.main, failed, own)
-            for family in digest.families
-            if family != digest.headline
-        ],
+        "verdict": said.pop(digest.headline),
+        "others": list(said.values()),
         "uncertified": agreement.uncertified(manifest),
         "data_notes": agreement.data_notes(manifest),
         "facts": provenance.facts(digest, everything),
@@ -144,7 +149,7 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
         "slope": boards.slope(digest, shelf),
         "profile": boards.profile(digest, shelf),
         "tiers": boards.other_tiers(rest, digest.main),
-        "ranks": ranks.parts(run, digest.main, list(digest.families), album, shelf),
+        "ranks": ranks.parts(digest.tests, digest.main, album, shelf),
         "own_metrics": boards.own(everything, shelf),
         "truths": [
             {**part, "note": tiers.words(tier) if rest else ""}
@@ -163,6 +168,7 @@ def context(run: Run, album: figures.Album, cut: sheets.Album) -> dict[str, Any]
         "fitted": agreement.networks(everything),
         "consistency": agreement.consistency(everything),
         "fits": [evidence.fit(entry) for entry in whole["certificates"] if "r2" in entry],
+        "doubts": evidence.doubts([entry for entry in whole["certificates"] if "r2" not in entry]),
         "followed": [evidence.followed(entry) for entry in whole["certificates"] if "r2" not in entry],
         "bar": figures.uri("png", gallery.png(bar)),
         "methods": provenance.methods(manifest),

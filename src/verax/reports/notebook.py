@@ -111,7 +111,8 @@ def _family(digest: Digest, family: str, failed: Sequence[str]) -> Markup:
     """The verdict on a family of tasks, its leaderboard as a picture, and the numbers folded away."""
     own = provenance.own(digest.run.manifest)
     board, label = digest.boards.get((digest.main, family)), figures.LABELS.get(digest.main, digest.main)
-    said = Markup("<p>{}</p>").format(verdict(board, family, digest.main, failed, own))
+    words = verdict(board, family, digest.main, failed, own, digest.tests.get(family))
+    said = Markup("<p>{}</p>").format(words)
     if board is None:
         return said
     drawn = figures.leaderboard(board[board["value"].notna()], label)
@@ -125,7 +126,9 @@ def _family(digest: Digest, family: str, failed: Sequence[str]) -> Markup:
         )
         for row in board.to_dict("records")
     ]
-    table = _table(("rank", "method", label, "skill", "worst bucket"), rows)
+    head = ("rank", "method", label, "skill", "worst bucket")
+    kept = [k for k, name in enumerate(head) if name != "skill" or board["skill"].notna().any()]
+    table = _table([head[k] for k in kept], [[row[k] for k in kept] for row in rows])
     picture = inline(drawn, f"Leaderboard of {family} tasks; the table below has the numbers.")
     return said + picture + _folded(f"Numbers, {family} tasks", table)
 

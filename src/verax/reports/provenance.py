@@ -26,9 +26,9 @@ def facts(digest: Digest, run: Run) -> list[tuple[str, str]]:
     }
     keys = ["task", "network", "seed", "sample"]
     passed = sum(bool(entry["passed"]) for entry in manifest["certificates"])
-    degenerate = sum(
-        unit.get("degenerate", 0) for unit in manifest["units"] if reports.kind(unit["method"]) == "method"
-    )
+    # of the maps that are scored, as in the tables: without a focus an empty map is right
+    ranked = scores["method"].map(reports.kind) == "method"
+    degenerate = int(scores.loc[ranked, "degenerate"].sum())
     certified = f"{passed} of {len(manifest['certificates'])}" if manifest["certificates"] else "none made"
     scored = str(len(scores[keys].drop_duplicates()))
     if digest.main == "exact":
@@ -38,7 +38,7 @@ def facts(digest: Digest, run: Run) -> list[tuple[str, str]]:
             ("certificates passed", certified),
             ("R² on held-out samples", agreement.fit_words(manifest, list(digest.run.families))[3:] or "–"),
             ("samples scored", scored),
-            ("degenerate maps of methods", str(degenerate)),
+            ("degenerate maps of methods, of those scored", str(degenerate)),
             ("failures", str(len(manifest["failures"]))),
             *_effort(manifest),
             ("units taken from the store", _reused(manifest)),
@@ -50,7 +50,7 @@ def facts(digest: Digest, run: Run) -> list[tuple[str, str]]:
         ("samples", str(sum(unit["samples"] for unit in subjects.values()))),
         ("samples with a focus, scored", scored),
         ("samples the network got wrong", str(sum(unit.get("wrong", 0) for unit in subjects.values()))),
-        ("degenerate maps, scenes without a focus included", str(degenerate)),
+        ("degenerate maps of methods, of those scored", str(degenerate)),
         ("failures", str(len(manifest["failures"]))),
         *_effort(manifest),
         ("units taken from the store", _reused(manifest)),

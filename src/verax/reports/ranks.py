@@ -13,11 +13,11 @@ from verax.studies import comparisons
 from verax.studies.leaderboards import HEADLINES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from verax.reports.charts import Shelf
     from verax.reports.figures import Album
-    from verax.studies.comparisons import Ranking
+    from verax.studies.comparisons import Compared, Ranking
     from verax.studies.runs import Run
 
 
@@ -66,22 +66,47 @@ def sentence(ranking: Ranking, differing: int, pairs: int) -> str:
     )
 
 
-def parts(
-    run: Run, protocol: str, families: Sequence[str], album: Album | None = None, shelf: Shelf | None = None
-) -> list[dict[str, Any]]:
-    """One entry for each family that can be ranked: chart (with a shelf), sentence and pairs."""
-    result = []
+def unit(ranking: Ranking, pairs: int) -> str:
+    """What the test of a pair counts, what its interval draws again, and why the two may disagree."""
+    words = (
+        f"The unit of the test is the bucket: it asks whether one method is ahead in bucket after bucket, "
+        f"{ranking.blocks} of them, and p is corrected for {pairs} pairs. The interval keeps these buckets, "
+        "draws only their samples again (and trainings, where there are several), and is for one pair alone, "
+        "so that it can exclude 0 where the test says nothing."
+    )
+    if comparisons.hopeless(ranking.blocks, pairs):
+        least = comparisons.least(ranking.blocks)
+        words += (
+            f" Over {ranking.blocks} buckets p is never below {least:.2g}, which the correction makes "
+            f"{min(1.0, least * pairs):.2g}: no pair can differ."
+        )
+    return words
+
+
+def tests(run: Run, protocol: str, families: Sequence[str]) -> dict[str, Compared]:
+    """Ranks and tests of pairs of each family that can be ranked."""
+    found = {}
     for family in families:
         try:
             scores = run.rows(protocol, HEADLINES[protocol])
-            found, pairs = comparisons.compared(scores, run.families, protocol=protocol, family=family)
+            found[family] = comparisons.compared(scores, run.families, protocol=protocol, family=family)
         except VeraxError:
             continue  # too few methods or buckets
+    return found
+
+
+def parts(
+    tested: Mapping[str, Compared], protocol: str, album: Album | None = None, shelf: Shelf | None = None
+) -> list[dict[str, Any]]:
+    """One entry for each family that was tested: chart (with a shelf), sentence, pairs and a note on them."""
+    result = []
+    for family, (found, pairs) in tested.items():
         name, chart = f"ranks-{protocol}-{family}", None
         if album is not None:
             album.add(name, figure(found))
         if shelf is not None:
             chart = shelf.add(charts.ranks(name, f"Mean ranks on {family} tasks", found))
         text = sentence(found, int(pairs["differ"].sum()), len(pairs))
-        result.append({"family": family, "chart": chart, "sentence": text, "pairs": pairs.to_dict("records")})
+        part = {"family": family, "chart": chart, "sentence": text, "note": unit(found, len(pairs))}
+        result.append({**part, "pairs": pairs.to_dict("records")})
     return result

@@ -47,6 +47,10 @@ class Ranking:
         return [tuple(names[i : end + 1]) for i, end in runs]
 
 
+Compared = tuple[Ranking, pd.DataFrame]
+"""Mean ranks, and the table of all pairs."""
+
+
 def holm(p: Floats) -> Floats:
     """Holm's step-down correction of p-values."""
     order = np.argsort(p)
@@ -63,6 +67,16 @@ def signed_rank(differences: Floats) -> float:
     """
     kept = differences[~same(differences, np.zeros_like(differences))]
     return float(stats.wilcoxon(kept).pvalue) if len(kept) else 1.0
+
+
+def least(blocks: int) -> float:
+    """The smallest p that the signed-rank test can give: one method is ahead in every block."""
+    return float(min(1.0, 2.0 ** (1 - blocks)))
+
+
+def hopeless(blocks: int, pairs: int) -> bool:
+    """Whether so few blocks can tell no two methods apart once p is corrected for the number of pairs."""
+    return least(blocks) * pairs >= 1 - LEVEL
 
 
 def _blocks(
@@ -85,7 +99,7 @@ def compared(
     metric: str | None = None,
     family: str = ALL,
     seed: int = 0,
-) -> tuple[Ranking, pd.DataFrame]:
+) -> Compared:
     """What `ranking` and `paired` give, from bucket means that are made once."""
     metric = metric or HEADLINES.get(protocol, "")
     blocks, sign = _blocks(scores, families, protocol, metric, family, seed)

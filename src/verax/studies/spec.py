@@ -123,8 +123,10 @@ def _sentence(error: ValidationError, values: Mapping[str, Any]) -> str:
             return f"{place!r} is missing{hint}"
         case "greater_than_equal":
             return f"{place} must be at least {limits['ge']}"
-        case "less_than_equal" | "less_than":
-            return f"{place} is too large"
+        case "less_than_equal":
+            return f"{place} must be at most {limits['le']}"
+        case "less_than":
+            return f"{place} must be below {limits['lt']}"
         case "too_short":
             return f"the list of {place} is empty"
         case "string_pattern_mismatch":

@@ -222,7 +222,9 @@ class Stored:
     def _joined(self, raws: list[Raw]) -> Annotated:
         if len({raw.picture.shape for raw in raws}) > 1:
             raise InvalidInput(
-                f"Images of {self.name} differ in size; give a geometry, such as Geometry.crop(256, 224)."
+                f"Images of {self.name} differ in size: give what reads them the argument "
+                "geometry=Geometry.crop(256, 224), for example (from verax.tasks.alignment import Geometry; "
+                "verax align: --geometry crop:256:224)."
             )
         levels = torch.from_numpy(np.stack([raw.picture for raw in raws]))
         parts = {
