@@ -204,7 +204,7 @@ def test_alignments_show_what_was_marked_and_shown():
 
     from verax.metrics.alignment import SCORES
     from verax.studies.alignments import Alignment
-    from verax.studies.thumbnails import thumbnails
+    from verax.studies.thumbnails import encoded, thumbnails
 
     marked, shown = torch.zeros(2, 40, 40, dtype=torch.bool), torch.zeros(2, 40, 40, dtype=torch.bool)
     marked[:, 5:20, 5:20], shown[:, 15:30, 15:30] = True, True
@@ -213,7 +213,8 @@ def test_alignments_show_what_was_marked_and_shown():
     table = pd.DataFrame({"id": [EVIL, "b"], "label": [0, 1], "prediction": [0, 0], "right": [True, False],
                           "area": [0.1, 0.1], "shown": [0.1, 0.9],
                           "empty": [False, False], "flat": [False, False], **columns})  # fmt: skip
-    pictures = thumbnails([0, 1], torch.rand(2, 3, 40, 40), marked, shown)
+    regions = list(zip(encoded(marked), encoded(shown), strict=True))
+    pictures = thumbnails([0, 1], torch.rand(2, 3, 40, 40), regions)
     html = Alignment(table, {"model": EVIL, "data": "d", "method": "grad-cam"}, pictures)._repr_html_()
     assert EVIL not in html
     found = _pictures(html)

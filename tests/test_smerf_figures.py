@@ -188,7 +188,7 @@ def test_no_networks_are_not_the_usual_ones(tmp_path, monkeypatch):
 def test_what_no_study_can_be_is_refused_before_a_network_is_trained(tmp_path, monkeypatch, given, words):
     monkeypatch.setattr(study, "train_missing", lambda options: pytest.fail("trained"))
     options = study.Options(store=tmp_path / "store", quiet=True, **given)
-    with pytest.raises(VeraxError, match=f"{words}.*too large"), Crew(1) as crew:
+    with pytest.raises(VeraxError, match=f"{words}.*must be"), Crew(1) as crew:
         reproduction.reproduce(options, tmp_path / "out", crew)
     assert not (tmp_path / "out").exists()
 
